@@ -4,9 +4,7 @@
 
 mod shared;
 
-use queue_tests::random;
-
-/// What becomes of a job: made once, tried, ended once, moved on.
+/// A job's life: enqueued once, tried, ended once, moved.
 mod jobs {
     pub mod after;
     mod after_any;
@@ -38,7 +36,7 @@ mod jobs {
     mod vanished;
 }
 
-/// How jobs find workers: order, sleep, wake-up, and never another's lock.
+/// How jobs find workers: order, sleep, wake-up, and no wait for another session's lock.
 mod claims {
     mod collect;
     mod concurrent;
@@ -57,7 +55,7 @@ mod limits {
     pub mod groups;
 }
 
-/// What only a fault point can bring about: windows held open, and every point once.
+/// Windows that only a fault point can open, and every point once.
 mod faults {
     mod counting;
     pub mod held;
@@ -70,7 +68,7 @@ mod faults {
     mod windows;
 }
 
-/// What happens by the clock: delayed jobs and schedules.
+/// Delayed jobs and schedules.
 mod clock {
     mod delayed;
     mod expiry;
@@ -96,7 +94,7 @@ mod storage {
     mod shared_payloads;
 }
 
-/// What survives: crashes, restarts, promotions, dumps; a database, an extension or a queue made anew.
+/// Crashes, restarts, promotions, dumps. Databases, extensions and queues that are created again.
 mod durability {
     mod databases;
     mod foreign_writes;
@@ -107,7 +105,7 @@ mod durability {
     mod unlogged;
 }
 
-/// Which role may do what.
+/// Privileges.
 mod security {
     mod flow_rights;
     mod noise;
@@ -131,7 +129,7 @@ mod sql_jobs {
     mod writers;
 }
 
-/// The SQL surface as drivers and applications use it, and misuse it.
+/// The SQL surface as drivers and applications use it, and mistakes in its use.
 mod interface {
     mod advice;
     pub mod bad_input;

@@ -1,23 +1,33 @@
 //! One server for all tests that neither stop it nor change its settings.
 //! A test gets a queue of its own in database `app`, or a database of its own when it must not be disturbed.
+//! Each file takes all of this module, also the names of other crates that most of them use.
 
+pub use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
+pub use std::sync::atomic::{AtomicBool, Ordering};
+pub use std::sync::{Barrier, Mutex};
+pub use std::thread;
+use std::thread::JoinHandle;
+pub use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
-use queue_tests::Cluster;
+use postgres::types::FromSqlOwned;
+pub use postgres::{Client, NoTls};
+pub use queue_tests::random::{self, Random};
 pub use queue_tests::sql::{Failure, Sql, retry_dead, wait_asleep, wait_blocked};
+pub use queue_tests::{Cluster, Fault, StopAtEnd, error, integrity, wait};
 
 static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
-    let server = Cluster::new()
-        .conf("max_connections = 200")
-        .conf("max_worker_processes = 80")
-        .conf("max_prepared_transactions = 20")
-        .conf("pg_queue.max_databases = 64")
-        .conf("pg_queue.max_lanes = 1024")
-        .conf("pg_queue.max_executors = 24")
-        .conf("pg_queue.max_ready = 512")
-        .start();
+    let server = Cluster::with(&[
+        "max_connections = 200",
+        "max_worker_processes = 80",
+        "max_prepared_transactions = 20",
+        "pg_queue.max_databases = 64",
+        "pg_queue.max_lanes = 1024",
+        "pg_queue.max_executors = 24",
+        "pg_queue.max_ready = 512",
+    ])
+    .start();
     server.create_database("app");
     server
 });
@@ -47,19 +57,19 @@ pub fn create(client: &mut Client, name: &str, options: &str) {
     client.run(&format!("SELECT queue.create('{name}'{comma}{options})"));
 }
 
-/// A database of the test's own with the extension in it; dropped with the value. Also for a test of thousands of jobs,
-/// which would slow down each look of the others at the jobs of the shared database.
+/// A database of the test's own with the extension, dropped with the value. A test of thousands of jobs uses one, too:
+/// in the shared database they would slow down other tests.
 pub struct Database {
     pub name: String,
 }
 
 impl Database {
-    /// A database in which nobody does the worker's duties but `queue.maintain()`.
+    /// A database in which only `queue.maintain()` does the worker's duties.
     pub fn without_worker() -> Self {
         Self::make("ALTER DATABASE $ SET pg_queue.worker = off")
     }
 
-    /// A database as any.
+    /// A database with a worker.
     pub fn new() -> Self {
         Self::make("")
     }
@@ -86,11 +96,23 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // The database and its workers would only be in the way; the server does not outlive the tests.
+        // The server does not outlive the tests, so a database that cannot be dropped does no harm.
         if let Ok(mut client) = server().config().connect(NoTls) {
             let _ = client.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
         }
     }
+}
+
+/// Runs a statement in this session. Returns when the session sleeps. The thread returns the rows' first column.
+pub fn asleep<T: FromSqlOwned + Send + 'static>(
+    observer: &mut Client,
+    mut session: Client,
+    sql: String,
+) -> JoinHandle<Vec<T>> {
+    let pid = session.pid();
+    let running = thread::spawn(move || session.column(&sql));
+    wait_asleep(observer, pid);
+    running
 }
 
 /// Does the duties until the job is in this state.

@@ -45,7 +45,7 @@ const WITH_EXTENSION: &str = "with_extension";
 /// If the thread that drops it is panicking, its folder is kept, and the end of the server's log is printed.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Whose programs it is made and run with.
+    /// The installation whose programs make and run it.
     installation: &'static Installation,
     /// Holds the socket, the log and `data`.
     dir: PathBuf,
@@ -58,17 +58,22 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    /// Makes a new cluster of the installation under test, not yet started. It lies in memory if there is room.
+    /// Makes a new cluster of the installation under test. It is not started, and lies in memory if there is room.
     pub fn new() -> Self {
         Self::of(installation())
     }
 
-    /// Makes a new cluster of this installation, not yet started.
+    /// Makes a new cluster with these lines in postgresql.conf, such as `"fsync = on"`. It is not started.
+    pub fn with(settings: &[&str]) -> Self {
+        settings.iter().fold(Self::new(), |cluster, line| cluster.conf(line))
+    }
+
+    /// Makes a new cluster of this installation. It is not started.
     pub fn of(installation: &'static Installation) -> Self {
         Self::on(Medium::Memory, installation)
     }
 
-    /// A cluster on disk, whose files are synced: for the demo and the benchmark.
+    /// Makes a cluster on disk with fsync on, for the demo and the benchmark.
     pub fn on_disk() -> Self {
         Self::on(Medium::Disk, installation()).conf("fsync = on")
     }
@@ -79,14 +84,15 @@ impl Cluster {
         let mut copy = Command::new("cp");
         copy.arg("-a").arg(template.join("data")).arg(cluster.data());
         output(as_account(&mut copy));
-        // For a whole run of tests, such as `debug_discard_caches = 1`. A test's own settings follow after it.
+        // Settings for a whole run of tests, such as `debug_discard_caches = 1`. The settings of a test follow after
+        // them.
         cluster.append_conf(&std::env::var("QUEUE_TESTS_CONF").unwrap_or_default());
         cluster.append_conf_of_place();
         cluster
     }
 
-    /// Makes in this folder what all clusters of the installation begin with: initdb takes a second, a copy a
-    /// twentieth of it.
+    /// Makes the template of all clusters of the installation in this folder. initdb takes a second, a copy takes a
+    /// twentieth of that.
     fn make_template(installation: &'static Installation, dir: PathBuf) {
         let cluster = std::mem::ManuallyDrop::new(Self { installation, dir });
         let options = ["-A", "trust", "-U", SUPERUSER, "-E", "UTF8", "--locale=C", "--no-sync"];
@@ -103,7 +109,7 @@ impl Cluster {
         cluster.stop_fast();
     }
 
-    /// Takes out what initdb does not make, for pg_upgrade wants a new cluster as its target. It is not started.
+    /// Removes what initdb does not make, since pg_upgrade needs a new cluster as its target. It is not started.
     pub fn as_of_initdb(self) -> Self {
         self.start_again();
         let mut client = self.connect();
@@ -113,7 +119,7 @@ impl Cluster {
         self
     }
 
-    /// Adds a line to postgresql.conf, such as `"fsync = on"`; to be used before [`Cluster::start`].
+    /// Adds a line to postgresql.conf, such as `"fsync = on"`. Call it before [`Cluster::start`].
     pub fn conf(self, line: &str) -> Self {
         self.append_conf(line);
         self
@@ -132,6 +138,14 @@ impl Cluster {
         (cluster, client)
     }
 
+    /// Starts the server with pg_queue in database `postgres`. Returns also a connection to it as superuser.
+    pub fn start_with_extension(self) -> (Self, Client) {
+        let cluster = self.start();
+        let mut client = cluster.connect();
+        run(&mut client, "CREATE EXTENSION pg_queue");
+        (cluster, client)
+    }
+
     /// Starts a server that was stopped or killed and waits until it takes connections.
     pub fn start_again(&self) {
         if let Err(log) = self.try_start() {
@@ -139,7 +153,7 @@ impl Cluster {
         }
     }
 
-    /// Starts the server, or says in its own words why it did not start.
+    /// Starts the server, or returns the log of the failed start.
     pub fn try_start(&self) -> Result<(), String> {
         let already = self.log().len();
         // Without a log file the server would inherit our pipe, and reading it would never end.
@@ -175,25 +189,25 @@ impl Cluster {
         output(self.pg_ctl("stop").args(["-m", "immediate"]));
     }
 
-    /// Kills all processes of the server with SIGKILL, the postmaster first, and waits until they are gone, so
-    /// that [`Cluster::start_again`] is possible. None of them can clean up anything.
+    /// Kills all processes of the server with SIGKILL, the postmaster first, and waits until they have ended. No
+    /// process can clean up. [`Cluster::start_again`] is possible afterwards.
     pub fn kill_server(&self) {
         let postmaster = self.postmaster_pid();
         let mut processes = self.processes();
         processes.push(postmaster);
         self.kill9(postmaster);
         for &pid in &processes {
-            // Most notice the postmaster's death and end by themselves; those in a long computation do not.
+            // Most processes notice the postmaster's death and end by themselves, but not during a long computation.
             signal("KILL", pid);
         }
-        wait::until("all processes of the server have ended", || {
+        wait::until_true("all processes of the server have ended", || {
             processes.retain(|&pid| signal("0", pid));
-            processes.is_empty().then_some(())
+            processes.is_empty()
         });
     }
 
-    /// Stops the sessions that there are where they stand, until the value is dropped: they neither answer nor die, as
-    /// on a disk that hangs. The postmaster goes on, and begins new ones.
+    /// Stops all present sessions until the value is dropped: they neither answer nor die, as on a hanging disk. The
+    /// postmaster goes on and accepts new sessions.
     pub fn freeze_sessions(&self) -> Frozen<'_> {
         let mut client = self.connect();
         let own = client.query_one("SELECT pg_backend_pid()", &[]).expect("its pid").get::<_, i32>(0);
@@ -215,7 +229,7 @@ impl Cluster {
         assert!(signal(name, pid), "there is no process {pid} to signal");
     }
 
-    /// [`Cluster::signal`] to a process that may have ended by itself: false, and no signal, if it has.
+    /// As [`Cluster::signal`], but returns false if the process has ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) -> bool {
         self.processes().contains(&pid) && signal(name, pid)
     }
@@ -227,7 +241,7 @@ impl Cluster {
         text.lines().next().and_then(|pid| pid.parse().ok()).expect("a pid in postmaster.pid")
     }
 
-    /// The server's processes: all that work in its data directory. Empty where there is no /proc.
+    /// The processes that work in the server's data directory. Empty without /proc.
     pub fn processes(&self) -> Vec<i32> {
         let data = self.data();
         let Ok(all) = std::fs::read_dir("/proc") else {
@@ -252,7 +266,7 @@ impl Cluster {
         assert!(self.crash_if_there(pid), "there is no process {pid} to kill");
     }
 
-    /// [`Cluster::crash`] by a process that may have ended by itself: false, and no crash, if it has.
+    /// As [`Cluster::crash`], but returns false if the process has ended by itself.
     pub fn crash_if_there(&self, pid: i32) -> bool {
         // The witness is an open connection: the server ends all of them before it restarts.
         let mut witness = self.connect();
@@ -260,8 +274,8 @@ impl Cluster {
         if started.is_none() || !signal("KILL", pid) {
             return false;
         }
-        // A process that had just ended, and that its parent had not taken note of yet, can be sent signals without
-        // effect. Then it is gone by now, and the server, which lets others in, has not seen it killed.
+        // A process that has just ended can get signals without effect until its parent has collected it. Then the
+        // server, which accepts connections, has not seen it killed.
         let killed = format!("(PID {pid}) was terminated by signal 9");
         let has_crashed = wait::until("the server has noticed the crash", || {
             if witness.simple_query("").is_err() {
@@ -276,8 +290,8 @@ impl Cluster {
 
     /// Waits until the server has restarted itself after a fault point has killed this process, and answers.
     pub fn wait_crashed(&self, pid: i32) {
-        // The postmaster admits nobody after it has collected a killed process.
-        wait::until("the postmaster has noticed the crash", || start_time(pid).is_none().then_some(()));
+        // The postmaster accepts no connection after it has collected a killed process.
+        wait::until_true("the postmaster has noticed the crash", || start_time(pid).is_none());
         self.wait_ready();
     }
 
@@ -302,8 +316,8 @@ impl Cluster {
         self.create_database_with(name, "")
     }
 
-    /// [`Cluster::create_database`] with settings, such as `ALTER DATABASE $ SET pg_queue.worker = off`, which its
-    /// first worker knows already.
+    /// As [`Cluster::create_database`], with settings such as `ALTER DATABASE $ SET pg_queue.worker = off`, which its
+    /// first worker already has.
     pub fn create_database_with(&self, name: &str, settings: &str) -> Client {
         let mut client = self.connect();
         let name_quoted = format!("\"{name}\"");
@@ -313,14 +327,15 @@ impl Cluster {
         self.connect_to(name)
     }
 
-    /// How to connect to database `postgres` as superuser, for tests that want another user, database or client.
+    /// The connection settings for database `postgres` as superuser, for tests that need another user, database or
+    /// client.
     pub fn config(&self) -> Config {
         let mut config = Config::new();
         config.host_path(&self.dir).port(PORT).user(SUPERUSER).dbname("postgres");
         config
     }
 
-    /// Adds lines to postgresql.conf; they count after [`Cluster::reload`] or a restart.
+    /// Adds lines to postgresql.conf. They take effect at [`Cluster::reload`] or a restart.
     pub fn append_conf(&self, lines: &str) {
         let path = self.data().join("postgresql.conf");
         let mut file = File::options().append(true).open(path).expect("postgresql.conf");
@@ -335,10 +350,10 @@ impl Cluster {
         };
         let before = loaded();
         output(&mut self.pg_ctl("reload"));
-        wait::until("the settings are loaded", || (loaded() != before).then_some(()));
+        wait::until_true("the settings are loaded", || loaded() != before);
     }
 
-    /// All that the server has logged so far.
+    /// The server's whole log.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -378,15 +393,15 @@ impl Cluster {
         standby
     }
 
-    /// Waits until this standby has replayed all that its primary has written up to now.
+    /// Waits until this standby has replayed everything that its primary has flushed.
     pub fn wait_replayed(&self, primary: &Cluster) {
         let sql = "SELECT pg_current_wal_flush_lsn()::text";
         let target: String = primary.connect().query_one(sql, &[]).expect("the position").get(0);
         let mut client = self.connect();
-        wait::until("the standby has replayed the primary's log", || {
+        wait::until_true("the standby has replayed the primary's log", || {
             let sql = "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn";
             let there: bool = client.query_one(sql, &[&target]).expect("the position").get(0);
-            there.then_some(())
+            there
         });
     }
 
@@ -395,15 +410,15 @@ impl Cluster {
         output(&mut self.pg_ctl("promote"));
     }
 
-    /// Runs SQL with psql in database `postgres` and returns all that it printed, errors included, each with
-    /// SQLSTATE, DETAIL and HINT. It goes on after an error.
+    /// Runs SQL with psql in database `postgres`, and goes on after errors. Returns all that psql printed, errors with
+    /// SQLSTATE, DETAIL and HINT.
     pub fn psql(&self, sql: &str) -> String {
         self.psql_in("postgres", sql)
     }
 
-    /// [`Cluster::psql`] in another database.
+    /// As [`Cluster::psql`], in another database.
     pub fn psql_in(&self, database: &str, sql: &str) -> String {
-        // A file, since two pipes with nobody to read the one while we write the other could block.
+        // A file, since two pipes could block: nothing reads the one while this writes the other.
         let script = self.dir.join(format!("psql-{:?}.sql", std::thread::current().id()));
         std::fs::write(&script, sql).expect("a writable cluster folder");
         let mut psql = self.command("psql");
@@ -419,7 +434,7 @@ impl Cluster {
         output(self.command("pg_dump").args(args))
     }
 
-    /// A command for another client program of the server, such as `"pgbench"`, that connects to this cluster.
+    /// A command for a client program of the server, such as `"pgbench"`, that connects to this cluster.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.installation.command(program);
         self.connect_env(&mut command);
@@ -427,13 +442,13 @@ impl Cluster {
         command
     }
 
-    /// Makes a program that is not the server's connect to this cluster.
+    /// Makes any other program connect to this cluster.
     pub fn connect_env(&self, command: &mut Command) {
         clean(command);
         command.env("PGHOST", &self.dir).env("PGPORT", PORT.to_string()).env("PGUSER", SUPERUSER);
     }
 
-    /// Stops the server, as a crash would, and leaves its folder where it is, for somebody to look at.
+    /// Stops the server, as a crash would, and keeps its folder. Returns the folder.
     pub fn keep(self) -> PathBuf {
         let _ = self.pg_ctl("stop").args(["-m", "immediate"]).output();
         let _ = std::fs::write(self.dir.join("keep"), "");
@@ -447,7 +462,7 @@ impl Cluster {
         format!("cluster-{}", self.dir.file_name().expect("a name").display())
     }
 
-    /// The settings that a copy must not take over.
+    /// Adds the settings that a copy must not inherit.
     fn append_conf_of_place(&self) {
         self.append_conf(&format!("unix_socket_directories = '{}'", self.dir.display()));
         self.append_conf(&format!("cluster_name = '{}'", self.name()));
@@ -495,10 +510,11 @@ impl Drop for Cluster {
     }
 }
 
-/// When a process was started, in the kernel's ticks: tells it from a later one with its number. `None`: it has ended.
+/// The start time of a process, in kernel ticks: it distinguishes processes with the same number. `None` if it has
+/// ended.
 fn start_time(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name, in parentheses, may hold blanks; the state follows, and the start is nineteen fields behind that.
+    // The name, in parentheses, may contain blanks. The state follows, and the start time is nineteen fields later.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let state = fields.next()?;

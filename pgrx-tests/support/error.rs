@@ -1,5 +1,5 @@
-//! The parts of an error that the server reported. All are empty or absent for an error that did not come
-//! from the server, such as a lost connection.
+//! The parts of an error that the server reported. They are empty or absent if the server did not report it, as for a
+//! lost connection.
 
 use postgres::error::{DbError, SqlState};
 
@@ -23,7 +23,7 @@ pub fn hint(error: &postgres::Error) -> Option<&str> {
     error.as_db_error().and_then(DbError::hint)
 }
 
-/// All of it in one line, the server's words where it has any.
+/// The whole error in one line, with the server's words if there are any.
 pub fn describe(error: &postgres::Error) -> String {
     match error.as_db_error() {
         Some(said) => format!("{} {}: {}", said.code().code(), said.message(), said.detail().unwrap_or_default()),

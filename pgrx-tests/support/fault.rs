@@ -15,12 +15,12 @@ use crate::wait;
 /// Held by the test that makes or empties a folder of faults.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// An armed fault point. If it is dropped, it is disarmed, and the process that it holds goes on.
+/// An armed fault point. Dropping it disarms the point and releases the held process.
 #[derive(Debug)]
 pub struct Fault {
     folder: PathBuf,
     point: String,
-    /// The process that it is for; `None`: the first one that comes.
+    /// The process that it is for. `None` means the first one that comes.
     pid: Option<i32>,
 }
 
@@ -31,8 +31,8 @@ impl Cluster {
         Fault::arm(self.data(), point, None, action)
     }
 
-    /// Makes processes pause at fault points, in `cases` of 1,000 cases, for up to `most_ms` milliseconds. Standbys
-    /// that are made of the server afterwards do so, too.
+    /// Makes processes pause at fault points, in `cases` of 1,000 cases, for up to `most_ms` milliseconds. This
+    /// includes standbys made of the server later.
     pub fn delay_points(&self, cases: u32, most_ms: u32) {
         let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Fault::folder(self.data());
@@ -46,7 +46,7 @@ impl Cluster {
 }
 
 impl Fault {
-    /// The folder of a server's faults, which is made if it is not there.
+    /// The folder of a server's faults. Makes it if it does not exist.
     fn folder(data: PathBuf) -> PathBuf {
         let folder = data.join("pg_queue_faults");
         fs::create_dir_all(&folder).expect("a writable data directory");
@@ -58,7 +58,7 @@ impl Fault {
     fn arm(data: PathBuf, point: &str, pid: Option<i32>, action: &str) -> Self {
         let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let fault = Self { folder: Self::folder(data), point: point.to_owned(), pid };
-        // The file is whole when it has its name.
+        // The file gets its name when it is complete.
         let draft = fault.folder.join(format!("{}.draft", fault.file()));
         fs::write(&draft, action).expect("a writable folder");
         fs::set_permissions(&draft, fs::Permissions::from_mode(0o644)).expect("the file just written");
@@ -70,7 +70,7 @@ impl Fault {
         self.pid.map_or(self.point.clone(), |pid| format!("{}@{pid}", self.point))
     }
 
-    /// The process that has reached the point; `None`: none has.
+    /// The process that has reached the point, or `None`.
     pub fn reached_by(&self) -> Option<i32> {
         if let Some(pid) = self.pid {
             return self.folder.join(format!("{}.{pid}", self.point)).exists().then_some(pid);
@@ -85,7 +85,7 @@ impl Fault {
         wait::until(&format!("fault point {} is reached", self.point), || self.reached_by())
     }
 
-    /// Disarms the point, and lets the process go on that it holds. Returns whether the point was reached.
+    /// Disarms the point and releases the held process. Returns whether the point was reached.
     pub fn release(self) -> bool {
         self.reached_by().is_some()
     }
@@ -98,13 +98,13 @@ impl Drop for Fault {
         if let Some(pid) = self.reached_by() {
             let _ = fs::remove_file(self.folder.join(format!("{}.{pid}", self.point)));
         }
-        // It stays as long as there is another fault. Where it is not, a point has nothing to look for.
+        // The folder stays while it has other faults. Without it, points look for nothing.
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// All fault points that the source names, those of each duty among them. Not among them are the points about rows,
-/// `row.TABLE.before` and `row.TABLE.after`.
+/// All fault points that the source names, including those of each duty, but not `row.TABLE.before` and
+/// `row.TABLE.after`.
 pub fn points() -> BTreeSet<String> {
     let (mut points, mut duties) = (BTreeSet::new(), Vec::new());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");

@@ -75,7 +75,7 @@ pub fn installation() -> &'static Installation {
     FOUND.get_or_init(|| Installation::of(&pg_config()))
 }
 
-/// The plain servers of other majors on this machine, which need not have pg_queue: those of packages, and those of
+/// Plain servers of other majors on this machine, with or without pg_queue: packages, and the results of
 /// `build-postgres` and `fetch-postgres`.
 pub fn others() -> Vec<&'static Installation> {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -110,7 +110,7 @@ pub fn command(program: &str) -> Command {
     installation().command(program)
 }
 
-/// Removes from the command's environment what would change a server or a client behind the test's back.
+/// Removes all variables from the command's environment that would change a server or a client.
 pub(crate) fn clean(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PG") {
@@ -129,8 +129,8 @@ pub(crate) fn as_account(command: &mut Command) -> &mut Command {
     command
 }
 
-/// User and group id that the server runs as: `None` means as ourselves. Postgres refuses to run as root, so
-/// root lends it the account `postgres`, or else `nobody`.
+/// The user and group that the server runs as. `None` means this user. Postgres refuses to run as root, so root uses
+/// the account `postgres`, or `nobody`.
 pub fn account() -> Option<(u32, u32)> {
     static FOUND: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -148,8 +148,7 @@ pub fn account() -> Option<(u32, u32)> {
     })
 }
 
-/// Runs the command to its end and returns what it printed to stdout; panics with what it printed to stderr if
-/// it fails.
+/// Runs the command and returns its stdout. Panics with its stderr if it fails.
 pub fn output(command: &mut Command) -> String {
     let program = command.get_program().to_owned();
     let args: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
@@ -165,12 +164,12 @@ pub fn output(command: &mut Command) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// Runs the command to its end, whether or not it succeeds, and returns what it printed to stdout and stderr, in order.
+/// Runs the command and returns its stdout and stderr, in order, whether or not it succeeds.
 pub fn printed(mut command: Command) -> String {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     command.stdout(writer.try_clone().expect("a second end of the pipe")).stderr(writer);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // The command still holds our ends of the pipe; reading ends when the last one is closed.
+    // The command still holds our ends of the pipe. Reading ends when the last one is closed.
     drop(command);
     let mut printed = String::new();
     reader.read_to_string(&mut printed).expect("text");
@@ -178,7 +177,7 @@ pub fn printed(mut command: Command) -> String {
     printed
 }
 
-/// Runs the command to its end. It must succeed, and print nothing to stderr.
+/// Runs the command. It must succeed and print nothing to stderr.
 pub fn run(command: &mut Command) {
     let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let printed = String::from_utf8_lossy(&done.stderr);

@@ -1,4 +1,4 @@
-//! Whether the tables and indexes of pg_queue are sound, by Postgres's own checker.
+//! Checks tables and indexes of pg_queue with amcheck.
 
 use postgres::Client;
 
@@ -18,9 +18,8 @@ const TABLES: &str = "
     SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind = 'r'
     ORDER BY 1";
 
-/// What is wrong with any table or b-tree of schema `queue`, rows without an index entry included. A relation that is
-/// dropped meanwhile, such as a day of history, is passed over. Makes the extension amcheck where it is not there.
-/// Panics if there is nothing to look at.
+/// Returns the faults of all tables and b-trees of schema `queue`, including rows without an index entry. Skips
+/// relations that are dropped meanwhile, such as a day of history. Creates the extension amcheck if needed.
 pub fn faults(client: &mut Client) -> Vec<String> {
     client.batch_execute(PREPARE).expect("the server's amcheck");
     let mut faults = Vec::new();

@@ -1,5 +1,5 @@
-//! PgBouncer in transaction mode before a cluster, at its worst: it gives each transaction the connection that has
-//! been idle for longest, and forgets all that a session knew after each one.
+//! PgBouncer in transaction mode before a cluster, in its most difficult configuration: each transaction gets the
+//! connection that has been idle for longest, and the session's state is reset after each one.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -19,7 +19,7 @@ impl Pooler {
 
     /// Starts it and waits until it takes connections. Panics if PgBouncer is not installed.
     pub fn start(cluster: &Cluster) -> Self {
-        // Debian keeps it where only root's PATH leads.
+        // Debian installs it in a folder outside users' PATH.
         let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
             .into_iter()
             .find(|program| Path::new(program).exists());

@@ -1,4 +1,4 @@
-//! Chance for tests: a small generator with a seed, so that a run can be named and tried again.
+//! A small random generator with a seed, so that a run can be repeated.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ impl Random {
         from + self.below((to - from + 1) as u64) as i64
     }
 
-    /// True so many times in a hundred.
+    /// True with this probability in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -43,11 +43,11 @@ impl Random {
     }
 }
 
-/// What the seed is unless asked otherwise: `make test` does the same things in each run.
+/// The default seed: `make test` does the same things in each run.
 const SEED: u64 = 14;
 
-/// The seed of a test: `QUEUE_SEED`, or in a long run (`QUEUE_SOAK`) the clock's, or always the same. Printed, for a
-/// failure to be tried again.
+/// The seed of a test: `QUEUE_SEED`, or the clock's time in a long run (`QUEUE_SOAK`), or a constant. It is printed, so
+/// that a failure can be repeated.
 pub fn seed(test: &str) -> u64 {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").subsec_nanos().into();
     let seed = number("QUEUE_SEED").unwrap_or_else(|| if number("QUEUE_SOAK").is_some() { clock() } else { SEED });

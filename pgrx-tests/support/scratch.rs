@@ -18,8 +18,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::installation::{Installation, account};
 
-/// Waits for the end of its input, that is, of the test binary. A stale postmaster.pid may name a process that
-/// is none of ours: hence the look at its working directory, where the system can tell it.
+/// Waits for the end of its input, which is the end of the test binary. A stale postmaster.pid may name another
+/// program's process, so its working directory is checked if the system can tell it.
 const JANITOR: &str = r#"
 cat >/dev/null
 for file in "$1"/*/data/postmaster.pid; do
@@ -43,18 +43,18 @@ pub(crate) enum Medium {
     Disk,
 }
 
-/// A file system in memory, as Linux has it. Containers may have a small one.
+/// The file system in memory on Linux. Containers may have a small one.
 const MEMORY: &str = "/dev/shm";
 
-/// What has to be free there, in kilobytes: as a file system, and as memory. The whole of the server tests takes
-/// at most a quarter of it at a time.
+/// The free kilobytes that it needs, as a file system and as memory. All server tests together take at most a quarter
+/// of it at a time.
 const ROOM_KB: u64 = 6 << 20;
 
 const DISK: &str = "/tmp";
 
 struct Scratch {
     dir: PathBuf,
-    /// Holds the pipe that the system closes when this process ends, which is what the janitor waits for.
+    /// Holds the pipe that the janitor waits for. The system closes it when this process ends.
     _janitor: Child,
 }
 
@@ -73,7 +73,7 @@ fn scratch(medium: Medium) -> &'static Path {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .current_dir("/")
-                // Ctrl-C is for the tests; the janitor cleans up after it.
+                // Ctrl-C is for the tests. The janitor cleans up after it.
                 .process_group(0)
                 .spawn()
                 .expect("a shell");
@@ -101,7 +101,7 @@ fn in_memory() -> &'static str {
 /// Makes a folder that did not exist, owned by the server's account.
 fn make_base(place: &str) -> PathBuf {
     let pid = std::process::id();
-    // A kept folder of an earlier process may have the name.
+    // A kept folder of an earlier process may have this name.
     for attempt in 0.. {
         let dir = PathBuf::from(format!("{place}/queue-{pid}-{attempt}"));
         match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
@@ -129,7 +129,7 @@ pub(crate) fn new_folder(medium: Medium) -> PathBuf {
 /// The folder that clusters of the installation are copied from, filled by `fill` when it is first asked for.
 pub(crate) fn template(medium: Medium, installation: &Installation, fill: impl FnOnce(PathBuf)) -> PathBuf {
     static FILLED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    // A test that fails in here says so; the others try anew.
+    // A test that fails in here reports it. Other tests try again.
     let mut filled = FILLED.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = scratch(medium).join(format!("template-{}", installation.major));
     if !filled.contains(&dir) {

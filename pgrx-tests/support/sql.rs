@@ -1,11 +1,11 @@
-//! Short words for what tests do by SQL. All panic, naming the statement, when it does not do as expected.
+//! Short methods for the SQL of tests. All panic with the statement if it does not do as expected.
 
-use postgres::Client;
 use postgres::types::FromSqlOwned;
+use postgres::{Client, Row};
 
 use crate::{error, wait};
 
-/// What the server said of a statement that failed.
+/// The error of a failed statement.
 #[derive(Debug)]
 pub struct Failure {
     pub code: String,
@@ -27,7 +27,26 @@ impl From<&postgres::Error> for Failure {
     }
 }
 
-/// Short words for a test's statements. All panic, naming the statement, when it does not do as expected.
+/// Values of the first columns of a row: a tuple.
+pub trait Columns {
+    fn of(row: &Row) -> Self;
+}
+
+macro_rules! columns {
+    ($($column:ident $at:literal),*) => {
+        impl<$($column: FromSqlOwned),*> Columns for ($($column,)*) {
+            fn of(row: &Row) -> Self {
+                ($(row.get::<_, $column>($at),)*)
+            }
+        }
+    };
+}
+
+columns!(A 0, B 1);
+columns!(A 0, B 1, C 2);
+columns!(A 0, B 1, C 2, D 3);
+
+/// Short methods for a test's statements. All panic with the statement if it does not do as expected.
 pub trait Sql {
     /// Runs statements.
     fn run(&mut self, sql: &str);
@@ -35,37 +54,41 @@ pub trait Sql {
     fn column<T: FromSqlOwned>(&mut self, sql: &str) -> Vec<T>;
     /// The only value of the only row.
     fn value<T: FromSqlOwned>(&mut self, sql: &str) -> T;
-    /// How the statement fails. Returns after its rollback.
+    /// The first columns of all rows.
+    fn rows<T: Columns>(&mut self, sql: &str) -> Vec<T>;
+    /// The first columns of the only row.
+    fn row<T: Columns>(&mut self, sql: &str) -> T;
+    /// The error of the statement, which must fail. Returns after its rollback.
     fn failure(&mut self, sql: &str) -> Failure;
-    /// How the statement fails, with this SQLSTATE. Returns after its rollback.
+    /// As `failure`, with this SQLSTATE.
     #[track_caller]
     fn refused(&mut self, sql: &str, code: &str) -> Failure;
-    /// Waits until the last statement, which has failed, was rolled back: the server sends an error before that, and
-    /// the driver returns it.
+    /// Waits until the failed last statement is rolled back. The server sends an error before that, and the driver
+    /// returns it.
     fn wait_rolled_back(&mut self);
-    /// Claims a job that is there and tells the attempt's id.
+    /// Claims a job, which must be ready. Returns the attempt's id.
     fn claim(&mut self, queue: &str) -> i64;
-    /// Enqueues a job and tells its id.
+    /// Enqueues a job. Returns its id.
     fn enqueue(&mut self, queue: &str) -> i64;
-    /// Claims up to this many jobs and completes them. Returns how many it has completed.
+    /// Claims up to this many jobs and completes them. Returns the number of completed jobs.
     fn work_off(&mut self, queue: &str, jobs: i64) -> i64;
-    /// Enqueues this many jobs and completes as many, so that segments fill with jobs that have ended.
+    /// Enqueues this many jobs and completes as many, to fill segments with ended jobs.
     fn pass_through(&mut self, queue: &str, jobs: i64);
     /// How many rows the statement returns.
     fn count(&mut self, sql: &str) -> usize;
-    /// The process at the other end.
+    /// The process id of the session's server process.
     fn pid(&mut self) -> i32;
-    /// Makes what this session has done so far visible in the server's statistics.
+    /// Makes this session's work visible in the server's statistics.
     fn flush_statistics(&mut self);
     /// The state of a job.
     fn state(&mut self, job_id: i64) -> String;
     /// Waits until the background worker, or `queue.maintain()`, has made this condition true.
     fn maintain_until(&mut self, condition: &str);
-    /// Switches the background worker of this database off. Returns when it does no duty any more.
+    /// Switches off the background worker of this database. Returns when it does no more duties.
     fn switch_worker_off(&mut self);
-    /// True if memory knows the counts of every lane, and there is one. A lane without any job is not counted.
+    /// True if memory knows the counts of every lane, of at least one. A lane without jobs is not counted.
     fn is_counted(&mut self) -> bool;
-    /// Waits until memory knows the counts. What happens before is in no minute of the last hour.
+    /// Waits until memory knows the counts. Earlier events are in no minute of the last hour.
     fn wait_counted(&mut self);
 }
 
@@ -83,6 +106,17 @@ impl Sql for Client {
         let mut values = self.column(sql);
         assert_eq!(values.len(), 1, "{sql}: rows");
         values.remove(0)
+    }
+
+    fn rows<T: Columns>(&mut self, sql: &str) -> Vec<T> {
+        let rows = self.query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        rows.iter().map(T::of).collect()
+    }
+
+    fn row<T: Columns>(&mut self, sql: &str) -> T {
+        let mut rows = self.rows(sql);
+        assert_eq!(rows.len(), 1, "{sql}: rows");
+        rows.remove(0)
     }
 
     fn failure(&mut self, sql: &str) -> Failure {
@@ -143,9 +177,9 @@ impl Sql for Client {
     }
 
     fn maintain_until(&mut self, condition: &str) {
-        wait::until(condition, || {
+        wait::until_true(condition, || {
             self.run("SELECT FROM queue.maintain()");
-            self.value::<bool>(&format!("SELECT {condition}")).then_some(())
+            self.value::<bool>(&format!("SELECT {condition}"))
         });
     }
 
@@ -153,9 +187,9 @@ impl Sql for Client {
         self.run(
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET pg_queue.worker = off', current_database()); END $$",
         );
-        wait::until("the background worker is off", || {
+        wait::until_true("the background worker is off", || {
             let off = "SELECT FROM queue.doctor() WHERE name = 'worker' AND detail LIKE '%pg_queue.worker is off%'";
-            (self.count(off) > 0).then_some(())
+            self.count(off) > 0
         });
     }
 
@@ -164,11 +198,11 @@ impl Sql for Client {
     }
 
     fn wait_counted(&mut self) {
-        wait::until("memory knows the counts", || self.is_counted().then_some(()));
+        wait::until_true("memory knows the counts", || self.is_counted());
     }
 }
 
-/// Makes a statement that retries the dead jobs of a queue, the oldest first, and returns how many it has retried.
+/// A statement that retries the dead jobs of a queue, the oldest first, and returns their number.
 pub fn retry_dead(queue: &str) -> String {
     format!(
         "SELECT count(*) FROM queue.retry_many(ARRAY(
@@ -182,11 +216,11 @@ pub fn wait_asleep(client: &mut Client, pid: i32) {
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND wait_event_type = 'Extension'"
     );
-    wait::until("the session sleeps", || (client.value::<i64>(&sql) == 1).then_some(()));
+    wait::until_true("the session sleeps", || client.value::<i64>(&sql) == 1);
 }
 
-/// Waits until this session waits for another one's transaction.
+/// Waits until this session waits for another session's transaction.
 pub fn wait_blocked(client: &mut Client, pid: i32) {
     let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event_type = 'Lock'");
-    wait::until("the session waits", || (client.value::<i64>(&sql) == 1).then_some(()));
+    wait::until_true("the session waits", || client.value::<i64>(&sql) == 1);
 }

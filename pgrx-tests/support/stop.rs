@@ -1,10 +1,10 @@
-//! The end of what a test has begun: threads that work until they are told to stop, and processes.
+//! Ends what a test has started when it is over: threads, and processes.
 
 use std::ops::{Deref, DerefMut};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sets the flag when it is dropped, also by a panic: threads of a scope that look at it do not outlast the test.
+/// Sets the flag when it is dropped, also by a panic. Scoped threads that read the flag then end with the test.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -13,7 +13,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// A process that is killed when the value is dropped, also by a panic: it does not outlast the test.
+/// A process that is killed when the value is dropped, also by a panic.
 pub struct KilledAtEnd(pub Child);
 
 impl Deref for KilledAtEnd {

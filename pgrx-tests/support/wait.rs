@@ -1,19 +1,23 @@
-//! Waiting for a fact: polls until it is there or the deadline has passed.
+//! Waits for a condition: polls until it holds or the deadline has passed.
 
 use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long [`until`] waits. Generous: it only matters to a test that fails anyway.
+/// How long [`until`] waits. It is long, since only a failing test reaches it.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Polls `probe` until it returns a value, for [`DEFAULT_LIMIT`]; then panics, saying `what` it waited for.
+/// Polls `probe` until it returns a value. Panics with `what` after [`DEFAULT_LIMIT`].
 pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     within(what, DEFAULT_LIMIT, probe)
 }
 
-/// How many times as long a fact may take: 1, or what `QUEUE_TESTS_PATIENCE` says, for servers that are slow on
-/// purpose.
+/// As [`until`], for a condition without a value.
+pub fn until_true(what: &str, mut condition: impl FnMut() -> bool) {
+    until(what, || condition().then_some(()));
+}
+
+/// Multiplies all limits: 1, or `QUEUE_TESTS_PATIENCE` for servers that are slow on purpose.
 fn patience() -> u32 {
     static SAID: OnceLock<u32> = OnceLock::new();
     *SAID.get_or_init(|| {
@@ -30,7 +34,7 @@ pub fn within<T>(what: &str, limit: Duration, probe: impl FnMut() -> Option<T>) 
     within_or_say(what, limit, probe, String::new)
 }
 
-/// As [`within`]. A failure also says what `seen` returns then.
+/// As [`within`]. A failure also prints the result of `seen`.
 pub fn within_or_say<T>(
     what: &str,
     limit: Duration,
@@ -51,7 +55,7 @@ pub fn within_or_say<T>(
     }
 }
 
-/// Polls `left` until it lists nothing; panics after [`DEFAULT_LIMIT`], and shows what it lists then.
+/// Polls `left` until it lists nothing. Panics with the list after [`DEFAULT_LIMIT`].
 pub fn until_empty(what: &str, mut left: impl FnMut() -> Vec<String>) {
     let limit = Instant::now() + DEFAULT_LIMIT * patience();
     loop {
@@ -65,8 +69,8 @@ pub fn until_empty(what: &str, mut left: impl FnMut() -> Vec<String>) {
     }
 }
 
-/// Polls `left` until it is 0; panics when it has not become less for twice [`DEFAULT_LIMIT`]. For work of which nobody
-/// knows how long it takes: a busy machine does not fail the test, only work that stands still does.
+/// Polls `left` until it is 0. Panics if it has not become less for twice [`DEFAULT_LIMIT`]. For work of unknown
+/// length: a busy machine does not fail the test, but stuck work does.
 pub fn until_none_left(what: &str, mut left: impl FnMut() -> i64) {
     let mut least = i64::MAX;
     while least > 0 {

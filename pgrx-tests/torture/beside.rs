@@ -1,4 +1,4 @@
-//! What administrators do beside the work: looks at views, REINDEX, VACUUM, dumps.
+//! The work of administrators beside the clients: reads of views, REINDEX, VACUUM, dumps.
 
 use std::thread;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const LOOKS: &[&str] = &[
          LATERAL queue.job(a.job_id) AS j",
 ];
 
-/// Dashboards: no look shows a job twice.
+/// Dashboards: no query shows a job twice.
 pub fn look(session: &mut Session<'_>) {
     let torture = session.torture;
     session.go_on(
@@ -43,8 +43,7 @@ pub fn look(session: &mut Session<'_>) {
     );
 }
 
-/// Reports all rows that there are of the jobs that a look shows twice, found without an index, and the state of each
-/// segment.
+/// Reports all rows of the jobs that a query shows twice, read without an index, and the state of each segment.
 fn evidence(session: &mut Session<'_>) -> Done {
     let jobs = "SELECT job_id FROM queue.jobs GROUP BY 1 HAVING count(*) > 1 LIMIT 3";
     let twice: Vec<i64> = session.aside("look at doubles", jobs)?.iter().map(|row| row.get(0)).collect();
@@ -87,7 +86,7 @@ fn evidence(session: &mut Session<'_>) -> Done {
     Ok(())
 }
 
-/// Whatever is under way, `queue.check()` has nothing to say.
+/// `queue.check()` reports nothing, whatever is under way.
 pub fn audit(session: &mut Session<'_>) {
     let torture = session.torture;
     session.go_on(
@@ -102,7 +101,7 @@ pub fn audit(session: &mut Session<'_>) {
     );
 }
 
-/// Says how many jobs wait, for producers to know when it is enough.
+/// Publishes the number of waiting jobs, so that producers know when to pause.
 pub fn gauge(session: &mut Session<'_>) {
     let torture = session.torture;
     session.go_on(
@@ -142,7 +141,7 @@ fn step(session: &mut Session<'_>) -> Done {
     .map(drop)
 }
 
-/// Dumps the database. The server may end beneath it; if it goes on, so must the dump.
+/// Dumps the database. The server may end during the dump. If it does not, the dump must succeed.
 fn dump(session: &Session<'_>) {
     let primary = session.torture.place.primary();
     let _ = primary.command("pg_dump").args(["-f", "/dev/null", DATABASE]).output();

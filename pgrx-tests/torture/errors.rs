@@ -1,11 +1,11 @@
-//! Which errors a verb may be answered with in the middle of all this. Any other is a finding.
+//! The errors that a verb may raise during the torture. Any other error is a finding.
 
 use queue_tests::error;
 
-/// What went wrong with a call.
+/// The failure of a call.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// SQLSTATE; empty where the connection is gone without a word.
+    /// The SQLSTATE. It is empty if the connection ended without an error.
     pub code: String,
     pub message: String,
     pub is_lost: bool,
@@ -20,8 +20,7 @@ impl Failure {
     }
 }
 
-/// Verbs that read tables by SQL, right after a start or always: that counts at SERIALIZABLE, as everywhere in
-/// Postgres.
+/// Verbs that read tables by SQL, right after a start or always. At SERIALIZABLE such reads count as in any SQL.
 const SERIALIZED: [&str; 19] = [
     "enqueue",
     "publish",
@@ -44,12 +43,11 @@ const SERIALIZED: [&str; 19] = [
     "commit",
 ];
 
-/// Errors of single verbs, by the verb's name, or by its first word if the name is not there.
+/// The allowed errors of verbs, by the verb's name, or by its first word if the name is not listed.
 const EXPECTED: &[(&str, &[&str])] = &[
-    // P0002: the job that it was to be after was rolled back, or is kept no longer.
-    // 55000: the flow that it was to be a member of has ended.
+    // P0002: a predecessor was rolled back, or is no longer kept. 55000: its flow has ended.
     ("enqueue", &["53400", "23505", "40P01", "55000", "55006", "P0002"]),
-    // 55006: a queue that is bound is just being dropped.
+    // 55006: a bound queue is being dropped.
     ("publish", &["40P01", "53400", "55006"]),
     ("bind", &["40P01", "55006"]),
     ("unbind", &["40P01", "55006"]),
@@ -73,11 +71,11 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("reschedule", &["P0002", "55000", "55006", "53400"]),
     ("forget", &["P0002", "55000", "55006", "25001"]),
     ("purge", &["53400"]),
-    // Two managers that change several queues each, in another order.
+    // Two managers change several queues in different orders.
     ("alter", &["40P01", "55000", "55006"]),
     ("drop", &["40P01", "42704", "55000", "55006", "53400"]),
     ("create", &["40P01", "42710"]),
-    // An answer says what is wrong with one of many.
+    // Errors about one of many are in the answer.
     ("complete_many", &[]),
     ("fail_many", &[]),
     ("release_many", &[]),
@@ -89,13 +87,12 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("reschedule_many", &[]),
     ("pause", &["40P01", "42704"]),
     ("resume", &["40P01", "42704"]),
-    // One waits for the lock of the table while it has that of an index, the other has the table and waits for the
-    // index.
+    // One session has an index's lock and waits for the table's, the other has the table's and waits for the index's.
     ("reindex", &["40P01"]),
     ("vacuum", &["40P01"]),
-    // After an enqueue that has replaced the contents of a waiting job.
+    // After an enqueue that replaced the contents of a waiting job.
     ("prepare", &["0A000"]),
-    // The process of a connection that was lost may still be at it.
+    // The process of a lost connection may still run it.
     ("end", &["42704", "55000"]),
     ("run", &["42704"]),
     ("unschedule", &["42704"]),
@@ -110,8 +107,8 @@ fn first_word(verb: &str) -> &str {
     verb.split(['_', ' ']).next().unwrap_or_default()
 }
 
-/// Whether the verb may be answered so. `is_coming`: the queue is one that is dropped and made again. `has_read`: a
-/// verb of the same transaction has read tables by SQL, for which a later one may have to pay.
+/// True if the verb may raise this error. `is_coming`: the queue is dropped and created again now and then. `has_read`:
+/// an earlier verb of the transaction has read tables by SQL, which can make a later one fail.
 pub fn is_expected(verb: &str, failure: &Failure, is_coming: bool, has_read: bool) -> bool {
     let is_named = EXPECTED.iter().any(|(name, _)| *name == verb);
     let reads = reads_by_sql(verb);

@@ -1,4 +1,4 @@
-//! The saboteur: ends sessions, processes and servers, by a schedule that comes from the seed.
+//! The saboteur: ends sessions, processes and servers, on a schedule made from the seed.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::ledger::now;
 use crate::place::{CLIENT, DATABASE};
 use crate::shared::Torture;
 
-/// Until the end of the time, a fault after the other.
+/// Causes one fault after another until the time is over.
 pub fn run(torture: &Torture) -> BTreeMap<String, u64> {
     let mut random = Random::new(torture.options.seed().wrapping_mul(1000).wrapping_add(999));
     let mut counts = BTreeMap::new();
@@ -36,7 +36,7 @@ pub fn run(torture: &Torture) -> BTreeMap<String, u64> {
     counts
 }
 
-/// What ends sessions but not the server.
+/// Ends sessions, but not the server.
 fn nuisance(torture: &Torture, random: &mut Random) -> &'static str {
     let Some(mut client) = torture.place.connect("saboteur") else { return "no connection" };
     let sessions = format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{CLIENT}'");
@@ -48,7 +48,7 @@ fn nuisance(torture: &Torture, random: &mut Random) -> &'static str {
         6 => ("terminate a worker", format!("SELECT pg_terminate_backend(pid) FROM ({worker}{one}) AS s")),
         7 => ("checkpoint", "CHECKPOINT".to_owned()),
         _ => {
-            // A client that hangs, longer than some leases.
+            // A client that hangs for longer than some leases.
             if let Ok(Some(row)) = client.query_opt(&format!("{sessions}{one}"), &[]) {
                 let (pid, primary) = (row.get::<_, i32>(0), torture.place.primary());
                 if primary.signal_if_there("STOP", pid) {
@@ -59,12 +59,12 @@ fn nuisance(torture: &Torture, random: &mut Random) -> &'static str {
             return "a client hangs";
         }
     };
-    // The victim may be gone, and the server, too.
+    // The victim may have ended, and the server, too.
     let _ = client.simple_query(&sql);
     fault
 }
 
-/// Kills a process of the server that this statement names, which restarts it.
+/// Kills the server process that this statement selects. The server restarts.
 fn kill(primary: &Cluster, sql: &str) {
     let row = primary.connect_to(DATABASE).query_opt(sql, &[]).expect("the processes");
     if let Some(pid) = row.map(|row| row.get::<_, i32>(0)).filter(|pid| primary.processes().contains(pid)) {
@@ -122,7 +122,7 @@ fn promote(torture: &Torture, random: &mut Random) -> &'static str {
     let place = &torture.place;
     if !place.has_standby() {
         place.add_standby();
-        // So that most commits of some time wait for it.
+        // Most commits of this time wait for it.
         thread::sleep(Duration::from_millis(random.below(3000)));
     }
     let how = random.below(3);
@@ -132,7 +132,7 @@ fn promote(torture: &Torture, random: &mut Random) -> &'static str {
         _ => old.stop_fast(),
     });
     wait::within("the promoted server answers", Duration::from_secs(60), || place.connect("saboteur"));
-    // Sometimes with a standby from the beginning, through the crashes that follow.
+    // Sometimes a standby exists from the beginning, through the crashes that follow.
     if random.percent(50) {
         place.add_standby();
     }

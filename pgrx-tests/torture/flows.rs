@@ -1,4 +1,4 @@
-//! Flows: made with members at once, added to and sealed by others, resolved from outside; jobs that wait for what they
+//! Flows: made with members, extended and sealed by others, resolved from outside; jobs that wait for jobs that they
 //! have made; steps.
 
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::ledger::{End, Job, Micros, OwnFlow, What, now, token};
 use crate::plan::QUEUES;
 use crate::session::{Done, Session};
 
-/// The token of a flow begins so: it does not wait once more for members of its own.
+/// The prefix of a flow's token: it does not suspend itself for its members.
 pub const MARK: &str = "flow-";
 
 /// The longest time, in microseconds, until which a suspended job waits for its members.
@@ -68,7 +68,7 @@ fn add(session: &mut Session<'_>, queue: usize, flow: i64, members: usize) -> Do
     Ok(())
 }
 
-/// What managers do to flows. An event may end one, whatever its members do.
+/// Managers change flows. An event may end a flow, whatever its members do.
 pub fn meddle(session: &mut Session<'_>, job: i64) -> Done {
     let (verb, sql) = session.random.one_of(&[
         ("seal", "SELECT queue.seal($1)"),
@@ -83,7 +83,7 @@ pub fn meddle(session: &mut Session<'_>, job: i64) -> Done {
     Ok(())
 }
 
-/// A running job makes others and waits for them, or for a time at the longest.
+/// A running job makes others and waits for them, or until a time.
 pub fn suspend(session: &mut Session<'_>, one: &Held) -> Done {
     let members = session.random.between(1, 3) as usize;
     add(session, one.queue, one.job, members)?;
@@ -96,7 +96,7 @@ pub fn suspend(session: &mut Session<'_>, one: &Held) -> Done {
     Ok(())
 }
 
-/// Looks whether a step is done, and does it now and then.
+/// Looks up whether a step is done, and sometimes does it.
 pub fn step(session: &mut Session<'_>, one: &Held) -> Done {
     let name = session.random.one_of(&STEPS);
     let answer = session.call("step", "SELECT queue.step($1, $2) IS NOT NULL", &[&one.attempt, &name]);

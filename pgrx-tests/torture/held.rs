@@ -13,7 +13,7 @@ pub struct Held {
     pub is_flow: bool,
 }
 
-/// Notes that the fence said no.
+/// Notes that the fence refused the attempt.
 pub fn refused<T>(session: &mut Session<'_>, one: &Held, answer: Done<T>) -> Done<T> {
     if answer.as_ref().is_err_and(|failure| failure.code == "QJ001") {
         let time = now();

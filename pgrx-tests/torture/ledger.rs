@@ -21,10 +21,10 @@ pub fn now() -> Micros {
     elapsed.as_micros() as Micros
 }
 
-/// Whether the machine's clock was set since the ledger was begun: what servers have written down as times is not the
-/// ledger's time then.
+/// True if the machine's clock was set since the ledger was begun. Then times from the servers are not comparable with
+/// the ledger's.
 pub fn clock_was_set() -> bool {
-    /// Clocks are read one after the other; a thread that sleeps in between tries again.
+    /// Two clocks are read in sequence. If the thread sleeps in between, it tries again.
     const TRIES: usize = 5;
     const GRACE: Duration = Duration::from_millis(1);
     let (began, wall) = *BEGIN;
@@ -38,12 +38,12 @@ pub fn clock_was_set() -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Completed,
-    /// Asked for by `completed =>` of a claim that was not answered.
+    /// Requested by `completed =>` of a claim without an answer.
     CompletedPerhaps,
     Failed,
     Released,
     Advanced,
-    /// `until`: when the job goes on at the latest.
+    /// `until`: the latest time at which the job goes on.
     Suspended {
         until: Option<Micros>,
     },
@@ -54,7 +54,7 @@ pub enum End {
 pub struct OwnFlow {
     pub runs: bool,
     pub is_fail_fast: bool,
-    /// Whether its first completed member ends it.
+    /// True if its first completed member ends it.
     pub is_any: bool,
 }
 
@@ -63,27 +63,27 @@ pub struct OwnFlow {
 pub struct Job {
     pub id: i64,
     pub queue: usize,
-    /// In the payload: tells jobs, and contents of jobs, from each other, and what lease a job has of its own.
+    /// In the payload: identifies jobs and versions of their contents, and a job's own lease.
     pub token: String,
     pub priority: i32,
     pub group: Option<String>,
     pub key: Option<String>,
-    /// It does not wait for a time.
+    /// True if it has no delay.
     pub is_due: bool,
     pub renews: bool,
     pub version: Option<Micros>,
     /// For how long its key stays taken.
     pub unique_for: Option<Micros>,
-    /// The jobs that it is after, and how they are to have ended.
+    /// Its predecessors, and the outcomes that it waits for.
     pub after: Vec<i64>,
     pub upon: &'static str,
-    /// The flow that it is a member of, and what makes it one itself.
+    /// The flow that it is a member of, and its own flow.
     pub flow: Option<i64>,
     pub own_flow: Option<OwnFlow>,
 }
 
 impl Job {
-    /// A job with nothing of its own but its token.
+    /// A job with nothing but its token.
     pub fn plain(id: i64, queue: usize, token: String) -> Self {
         Self {
             id,
@@ -104,7 +104,7 @@ impl Job {
     }
 }
 
-/// A job as it was handed out.
+/// A claimed job.
 #[derive(Debug, Clone)]
 pub struct Claim {
     pub attempt: i64,
@@ -115,9 +115,9 @@ pub struct Claim {
     pub priority: i32,
     pub group: Option<String>,
     pub number: i32,
-    /// How long the lease lasts at most after the connection has broken. 0: it ends with the connection.
+    /// The longest lease after a lost connection. 0 ends it with the connection.
     pub disconnect: Option<Micros>,
-    /// How long it was asked for, or the job's own lease, or the shortest that the queue has.
+    /// The requested lease, or the job's own, or the queue's shortest.
     pub lease: Micros,
 }
 
@@ -137,19 +137,19 @@ pub fn own_lease(token: &str) -> Option<Micros> {
 #[derive(Debug, Clone)]
 pub enum What {
     Enqueued(Job),
-    /// An enqueue that was not answered; of one with a key it is not known whether it made a job or renewed one.
+    /// An enqueue without an answer. With a key it may have made a job or renewed one.
     EnqueueLost {
         queue: usize,
         key: Option<String>,
         tokens: Vec<String>,
     },
-    /// A publish that was not answered.
+    /// A publish without an answer.
     PublishLost {
         key: &'static str,
         token: String,
     },
     Claimed(Claim),
-    /// A claim that was not answered: what it took is not known.
+    /// A claim without an answer: the claimed jobs are unknown.
     ClaimLost {
         queues: Vec<usize>,
     },
@@ -158,12 +158,12 @@ pub enum What {
         job: i64,
         end: End,
     },
-    /// A verb for many has said that the attempt ended in this state.
+    /// A verb for many answered that the attempt ended in this state.
     Answered {
         attempt: i64,
         outcome: String,
     },
-    /// The fence said no.
+    /// The fence refused.
     Refused {
         attempt: i64,
     },
@@ -172,7 +172,7 @@ pub enum What {
         until: Micros,
         length: Micros,
     },
-    /// A heartbeat that was not answered: the lease may have this length since.
+    /// A heartbeat without an answer: the lease may have this length since then.
     ExtendLost {
         attempt: i64,
         length: Micros,
@@ -184,7 +184,7 @@ pub enum What {
     Retried {
         job: i64,
     },
-    /// Some dead jobs of a queue, those that a search has found.
+    /// The dead jobs of a queue that a search found were retried.
     RetriedDead {
         queue: usize,
     },
@@ -192,7 +192,7 @@ pub enum What {
     Moved {
         job: i64,
     },
-    /// A change of the job that failed: it may have held the job for a moment.
+    /// A change of the job that failed. It may have locked the job for a moment.
     Tried {
         job: i64,
     },
@@ -203,7 +203,7 @@ pub enum What {
         job: i64,
         name: &'static str,
     },
-    /// What a look at a step has said.
+    /// The answer about a step.
     StepSeen {
         job: i64,
         name: &'static str,
@@ -222,12 +222,12 @@ pub struct Fact {
     /// When the call began, and when its answer had come.
     pub from: Micros,
     pub to: Micros,
-    /// A savepoint has taken it back, before this time.
+    /// The time before which a savepoint rolled it back.
     pub undone: Option<Micros>,
 }
 
 impl Fact {
-    /// When the server was heard of for the last time: of a call that was not answered, before it.
+    /// When the server last answered. For a call without an answer this is before the call.
     pub fn last_sign(&self) -> Micros {
         match self.what {
             What::EnqueueLost { .. } | What::PublishLost { .. } | What::ClaimLost { .. } | What::ExtendLost { .. } => {
@@ -242,7 +242,7 @@ impl Fact {
 pub enum Fate {
     Committed,
     RolledBack,
-    /// The commit was not answered; the witness decides.
+    /// The commit has no answer. The witness decides.
     Unknown,
 }
 
@@ -250,11 +250,11 @@ pub enum Fate {
 pub struct Deal {
     pub number: i64,
     pub begun: Micros,
-    /// The end's call and answer; of a deal that was cut off, when that was noticed.
+    /// Call and answer of the end. For a lost connection, the time at which that was noticed.
     pub end_from: Micros,
     pub end_to: Micros,
     pub fate: Fate,
-    /// The connection was lost: when the server has ended it is not known.
+    /// The connection was lost. It is unknown when the server ended it.
     pub is_cut: bool,
     pub prepared: bool,
     pub facts: Vec<Fact>,
@@ -288,7 +288,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Decides the fate of those deals that nobody knows, and says what is wrong with that of the others.
+    /// Decides the deals of unknown fate, and reports contradictions about the others.
     pub fn settle(&mut self, witnesses: &[i64]) -> Vec<String> {
         let mut wrong = Vec::new();
         let known: BTreeSet<i64> = witnesses.iter().copied().collect();
@@ -309,7 +309,7 @@ impl Ledger {
         wrong
     }
 
-    /// What is committed, each with its deal.
+    /// Committed facts, each with its deal.
     pub fn committed(&self) -> impl Iterator<Item = (&Deal, &Fact)> {
         self.deals
             .iter()
@@ -317,7 +317,7 @@ impl Ledger {
             .flat_map(|deal| deal.kept().map(move |fact| (deal, fact)))
     }
 
-    /// All that was answered, whatever became of it.
+    /// All answered facts, whatever happened to their deals.
     pub fn all(&self) -> impl Iterator<Item = (&Deal, &Fact)> {
         self.deals.iter().flat_map(|deal| deal.facts.iter().map(move |fact| (deal, fact)))
     }

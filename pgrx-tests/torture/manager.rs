@@ -18,7 +18,7 @@ pub fn run(session: &mut Session<'_>) {
 fn step(session: &mut Session<'_>) -> Done {
     thread::sleep(Duration::from_millis(session.random.below(120)));
     match session.random.below(20) {
-        // What the worker does, beside it.
+        // The worker's duties, beside the worker.
         0 => return session.aside("maintain", "SELECT FROM queue.maintain()").map(drop),
         1 => return tock(session),
         _ => {}
@@ -77,7 +77,7 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
             session.note(What::RetriedDead { queue: position(Kind::Mortal) }, from, to);
             note_answers(session, "retry_many", &[], &rows, from, to);
         }
-        // Of flows and members that go with a purge nobody would know.
+        // The checkers would not know about flows and members that a purge cancels.
         85..86 if QUEUES[queue].kind == Kind::Flowing => {}
         85..86 => return of_queue(session, queue, "purge", "SELECT queue.purge($1)"),
         86..92 => {
@@ -90,7 +90,7 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
         }
         96..97 => return come_and_go(session),
         97..98 if topics::are_there(session) => return topics::rebind(session),
-        // Slots and copies of the dead are told by their headers, which the checkers need.
+        // Slots and dead-letter copies are identified by headers, which the checkers need.
         _ if matches!(QUEUES[queue].kind, Kind::Morgue | Kind::Ticking) => {}
         _ => {
             let (_, from, to) = session.call_of("forget", "SELECT queue.forget($1)", &[&job], is_coming)?;
@@ -100,11 +100,11 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
     Ok(())
 }
 
-/// Changes this job and others by one call. The call is made even if nothing can be done with some of them.
+/// Changes this job and others by one call. The call is made even if some cannot be changed.
 fn change_many(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
     let mut jobs = vec![(queue, job)];
     for _ in 0..session.random.between(1, 6) {
-        // A job may be among them twice.
+        // A job may occur twice.
         jobs.extend(session.torture.some_job(&mut session.random));
     }
     let mut ids: Vec<i64> = jobs.iter().map(|(_, job)| *job).collect();
@@ -133,7 +133,7 @@ fn change_many(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
     Ok(())
 }
 
-/// Notes what became of each job, as a verb for many has answered. `jobs`: their queues, where these are known.
+/// Notes the answers of a verb for many. `jobs` has the known queues of jobs.
 fn note_answers(session: &mut Session<'_>, verb: &str, jobs: &[(usize, i64)], rows: &[Row], from: i64, to: i64) {
     for row in rows {
         let (job, outcome, reason): (i64, &str, Option<&str>) = (row.get(0), row.get(1), row.get(2));
@@ -159,7 +159,7 @@ fn note_answers(session: &mut Session<'_>, verb: &str, jobs: &[(usize, i64)], ro
     }
 }
 
-/// Changes a schedule, whose slots may be missed then, but not doubled.
+/// Changes a schedule. Its slots may then be missed, but not doubled.
 fn tock(session: &mut Session<'_>) -> Done {
     let (verb, sql) = session.random.one_of(&[
         ("schedule", "SELECT queue.schedule('tock', 'ticking', every => '300 ms')"),
@@ -183,7 +183,7 @@ fn of_queue(session: &mut Session<'_>, queue: usize, verb: &'static str, sql: &s
     Ok(())
 }
 
-/// Drops the queue that comes and goes, and makes it again.
+/// Drops the queue that comes and goes, and creates it again.
 fn come_and_go(session: &mut Session<'_>) -> Done {
     let queue = position(Kind::Coming);
     if !session.torture.options.has(QUEUES[queue].name) {
@@ -192,14 +192,14 @@ fn come_and_go(session: &mut Session<'_>) -> Done {
     of_queue(session, queue, "drop", "SELECT queue.drop($1, force => true)")?;
     let (_, from, to) = session.call_of("create", &plan::create(&QUEUES[queue]), &[], true)?;
     session.note(What::Queue { queue, verb: "create" }, from, to);
-    // Its bindings have gone with it.
+    // Its bindings were dropped with it.
     for binding in plan::BINDINGS.iter().filter(|binding| binding.queue == QUEUES[queue].name) {
         session.call_of("bind", &binding.sql(), &[], true)?;
     }
     Ok(())
 }
 
-/// Ends what was prepared, some of it after a while.
+/// Ends prepared transactions, some after a while.
 pub fn notary(session: &mut Session<'_>) {
     let torture = session.torture;
     session.go_on(

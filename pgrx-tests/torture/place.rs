@@ -17,7 +17,7 @@ pub const CLIENT: &str = "torture";
 pub struct Place {
     primary: RwLock<Arc<Cluster>>,
     standby: Mutex<Option<Cluster>>,
-    /// What the servers that are no more have logged.
+    /// The logs of servers that have gone.
     logs: Mutex<Vec<String>>,
 }
 
@@ -30,19 +30,19 @@ impl Place {
         Arc::clone(&self.primary.read().unwrap())
     }
 
-    /// A connection of a client, if the server takes one now.
+    /// A client's connection, if the server accepts one now.
     pub fn connect(&self, name: &str) -> Option<Client> {
         self.connect_and_hear(name, |_| {})
     }
 
-    /// The same, with what is to be done about notices and warnings.
+    /// As `connect`, with a handler for notices and warnings.
     pub fn connect_and_hear(&self, name: &str, hear: impl Fn(DbError) + Send + Sync + 'static) -> Option<Client> {
         let mut config = self.primary().config();
         config.dbname(DATABASE).application_name(name).connect_timeout(Duration::from_secs(5)).notice_callback(hear);
         config.connect(NoTls).ok()
     }
 
-    /// A connection, for which it waits.
+    /// Waits for a connection.
     pub fn connection(&self, name: &str) -> Client {
         wait::within("the server takes connections", Duration::from_secs(60), || self.connect(name))
     }
@@ -57,7 +57,7 @@ impl Place {
         wait::within("the standby is synchronous", Duration::from_secs(60), || {
             client.query_opt("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'", &[]).expect("the standbys")
         });
-        // What was committed a moment before that did not wait for it.
+        // Transactions committed just before did not wait for it.
         standby.wait_replayed(&primary);
         *self.standby.lock().unwrap() = Some(standby);
     }
@@ -66,7 +66,7 @@ impl Place {
         self.standby.lock().unwrap().is_some()
     }
 
-    /// Ends the primary, as `end` does it, and goes on at the standby. False: there is none.
+    /// Ends the primary with `end` and continues on the standby. Returns false if there is none.
     pub fn promote(&self, end: impl FnOnce(&Cluster)) -> bool {
         let Some(standby) = self.standby.lock().unwrap().take() else { return false };
         let old = self.primary();
@@ -79,7 +79,7 @@ impl Place {
         true
     }
 
-    /// All that the servers have logged, each for itself: those that are gone, the standby, the primary.
+    /// The logs of all servers, each separately: former ones, the standby, the primary.
     pub fn logs(&self) -> Vec<String> {
         let mut logs = self.logs.lock().unwrap().clone();
         logs.extend(self.standby.lock().unwrap().as_ref().map(Cluster::log));
@@ -87,7 +87,7 @@ impl Place {
         logs
     }
 
-    /// Leaves the folders of the servers where they are, and says where.
+    /// Keeps the servers' folders, and returns where they are.
     pub fn keep(self) -> Vec<String> {
         let mut kept = Vec::new();
         if let Ok(primary) = Arc::try_unwrap(self.primary.into_inner().unwrap()) {

@@ -1,5 +1,4 @@
-//! The queues that are tortured, and the settings of the server. Each queue stands for promises that others do not
-//! have.
+//! The queues of the torture and the server's settings. Each queue stands for promises that the others do not have.
 
 use queue_tests::random::Random;
 
@@ -26,7 +25,7 @@ pub enum Kind {
     Staged,
     /// Few attempts, and a dead letter queue.
     Mortal,
-    /// What the mortal ones leave.
+    /// Dead-letter copies of the mortal jobs.
     Morgue,
     /// Nothing is kept.
     Brief,
@@ -34,9 +33,9 @@ pub enum Kind {
     Coming,
     /// Schedules enqueue there.
     Ticking,
-    /// Jobs that are after others.
+    /// Jobs with predecessors.
     Chained,
-    /// Flows and their members, and jobs that wait for what they have made.
+    /// Flows and their members, and jobs that wait for jobs that they have made.
     Flowing,
     /// Jobs that must start in time, or expire.
     Hurried,
@@ -57,7 +56,7 @@ pub struct Queue {
     pub group_rate: Option<usize>,
     /// `max_waiting`.
     pub waiting: Option<usize>,
-    /// What a manager changes it to now and then: no limit gets higher and no lease shorter, so checkers need not know
+    /// Settings that a manager makes now and then. No limit gets higher and no lease shorter, so checkers need not know
     /// when.
     pub changes: &'static [&'static str],
 }
@@ -68,7 +67,7 @@ pub const TOPIC: &str = "events";
 /// The keys of what is published.
 pub const KEYS: &[&str] = &["", "mail", "mail.big", "order.big", "order.small"];
 
-/// What is bound to the topic. Which keys its pattern has is said here once more, as nobody has computed it.
+/// A binding of the topic. The keys that its pattern matches are listed by hand, independently of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Binding {
     pub queue: &'static str,
@@ -76,7 +75,7 @@ pub struct Binding {
     pub keys: &'static [&'static str],
     options: &'static str,
     pub on_full: &'static str,
-    /// It never goes, and takes all.
+    /// True if it is never removed and matches with certainty.
     pub is_sure: bool,
 }
 
@@ -185,7 +184,8 @@ pub const QUEUES: &[Queue] = &[
     },
 ];
 
-/// What all queues have, unless they say otherwise. Deaths but for want of attempts are asked for, and nothing expires.
+/// Options of all queues, unless they say otherwise. Jobs die only for lack of attempts or on request, and nothing
+/// expires.
 pub const COMMON: [(&str, &str); 6] = [
     ("max_attempts", "1000000"),
     ("lease", "'3 s'"),
@@ -209,7 +209,7 @@ pub fn create(queue: &Queue) -> String {
     sql + ")"
 }
 
-/// Lines of postgresql.conf: little memory, small segments. How little is up to the seed.
+/// Lines of postgresql.conf: little memory, small segments. The seed decides how little.
 pub fn settings(random: &mut Random) -> Vec<String> {
     let mut lines: Vec<String> = [
         "max_connections = 80",
@@ -232,7 +232,7 @@ pub fn settings(random: &mut Random) -> Vec<String> {
     one("max_lanes", &[16, 32, 256]);
     one("max_keys", &[16, 64, 4096]);
     one("max_databases", &[1, 4]);
-    // A standby compares each page that it makes with that of its primary.
+    // A standby compares each page with its primary's.
     if random.percent(50) {
         lines.push("wal_consistency_checking = 'all'".to_owned());
     }

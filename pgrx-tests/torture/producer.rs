@@ -10,7 +10,7 @@ use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
 use crate::{flows, topics};
 
-/// More jobs than this do not wait at once, about.
+/// About this many jobs wait at most.
 const BACKLOG: i64 = 500;
 
 pub fn run(session: &mut Session<'_>) {
@@ -23,7 +23,7 @@ fn step(session: &mut Session<'_>) -> Done {
         thread::sleep(Duration::from_millis(10));
         return Ok(());
     }
-    // So that consumers keep up, in a build without optimisation.
+    // Consumers keep up, also in a build without optimisation.
     thread::sleep(Duration::from_millis(session.random.below(20)));
     if session.random.percent(30) {
         let number = session.begin_alone();
@@ -46,7 +46,7 @@ fn step(session: &mut Session<'_>) -> Done {
     session.end(15).map(drop)
 }
 
-/// A job to be after: mostly one of this transaction's own, or else any.
+/// A predecessor: mostly a job of this transaction, sometimes any job.
 fn predecessor(session: &mut Session<'_>) -> Option<i64> {
     let own: Vec<i64> = session.enqueued().collect();
     if !own.is_empty() && session.random.percent(70) {
@@ -56,7 +56,7 @@ fn predecessor(session: &mut Session<'_>) -> Option<i64> {
     torture.some_job(&mut session.random).map(|(_, job)| job)
 }
 
-/// One call of one of the forms. `witness`: it is a deal of its own.
+/// One call of one form of enqueue. `witness`: the call is a deal of its own.
 fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     if session.random.percent(10) && topics::are_there(session) {
         return topics::publish(session, witness);
@@ -91,10 +91,10 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         Kind::Timed => random.one_of(&["skip", "replace", "error"]),
         _ => random.one_of(&["skip", "replace", "rerun", "rerun", "error"]),
     };
-    // What changed earlier is told later now and then.
+    // Now and then an older version comes later.
     let version = (kind == Kind::Versioned).then(|| now() - random.one_of(&[0, 0, 100_000, 2_000_000]));
     let unique_for = (kind == Kind::Timed).then(|| random.one_of(&[100_000, 500_000, 2_000_000]));
-    // Another call may change the lease of a job that has a key.
+    // Another call may change the lease of a job with a key.
     let lease = (key.is_none() && random.percent(10)).then(|| random.one_of(&[200_000, 1_000_000, 5_000_000]));
     let mut after = Vec::new();
     if kind == Kind::Chained {
@@ -104,7 +104,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     }
     let random = &mut session.random;
     let upon = random.one_of(&["completed", "completed", "any", "failed", "ended"]);
-    // It is refused where there is nothing to wait for.
+    // Without predecessors other values are refused.
     let upon = if after.is_empty() { "completed" } else { upon };
     let stage = (kind == Kind::Staged && random.percent(15)).then(|| random.one_of(&STAGES));
     let many = match (key.is_some(), random.below(10)) {
@@ -114,7 +114,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     };
     let base = format!("{:012x}", random.next() & 0xffff_ffff_ffff);
     let tokens: Vec<String> = (0..many as usize).map(|n| token(&base, n, lease)).collect();
-    // A payload that is large enough to be kept once for all attempts, now and then.
+    // Now and then a payload so large that it is stored once for all attempts.
     let ballast = if random.percent(3) { "x".repeat(3000) } else { String::new() };
     let payloads: Vec<serde_json::Value> =
         tokens.iter().map(|token| json!({"token": token, "ballast": ballast})).collect();

@@ -1,4 +1,4 @@
-//! One run: sets up, lets all clients and faults loose for the time, has honest workers drain the queues, and checks.
+//! One run: sets up, runs all clients and faults for the time, drains the queues with honest workers, and checks.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,15 +18,15 @@ use crate::session::Session;
 use crate::shared::{Patience, SHOWN, Torture, short};
 use crate::{beside, check, faults, flows, manager, producer, worker};
 
-/// For so long nothing may end under the hands of honest workers.
+/// The time during which honest workers may make no progress.
 const DRAIN: Duration = Duration::from_secs(120);
 
-/// At how many of 1,000 fault points a process pauses, and for how many milliseconds at most.
+/// In this many of 1,000 cases a process pauses at a fault point, for at most this many milliseconds.
 const DELAYS: (u32, u32) = (4, 30);
 
 type Work = fn(&mut Session<'_>);
 
-/// Producers, workers, managers, and the rest: what they are called and what they do.
+/// Producers, workers, managers and the others: their names, numbers and work.
 const CLIENTS: &[(&str, usize, Work)] = &[
     ("producer", 3, producer::run),
     ("worker", 6, worker::run),
@@ -38,13 +38,13 @@ const CLIENTS: &[(&str, usize, Work)] = &[
     ("administrator", 1, beside::administrate),
 ];
 
-/// Those that go on until nothing is left.
+/// The clients that go on until nothing is left.
 const LAST: [&str; 2] = ["worker", "notary"];
 
-/// How often each verb was answered how.
+/// How often each verb got each answer.
 pub type Counts = BTreeMap<(String, String), u64>;
 
-/// True: nothing was found.
+/// Runs everything. Returns true if there are no findings.
 pub fn run(options: &Options) -> bool {
     let options = Options { without: options.without.clone(), only: options.only.clone(), ..*options };
     println!("torture: seed {}, {} minutes", options.seed(), options.minutes);
@@ -112,7 +112,7 @@ pub fn run(options: &Options) -> bool {
             }
             Err(_) => torture.find("a client gave up: see above".to_owned()),
         };
-        // Only when nothing is enqueued any more, and no schedule resumed, is what is left all there will be.
+        // Only when no client enqueues and no schedule resumes is the backlog final.
         let (last, first): (Vec<_>, Vec<_>) = threads.into_iter().partition(|(name, _)| LAST.contains(name));
         first.into_iter().for_each(&mut end);
         drain(torture);
@@ -132,7 +132,7 @@ pub fn run(options: &Options) -> bool {
 fn set_up(cluster: &Cluster) {
     let mut client = cluster.create_database(DATABASE);
     let mut run = |sql: &str| client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    // No keys: a double is to be counted and not prevented.
+    // Without keys, so that doubles are counted and not prevented.
     run("CREATE TABLE witness (deal bigint)");
     run("CREATE TABLE effect (attempt bigint, job_id bigint)");
     for queue in QUEUES {
@@ -145,7 +145,7 @@ fn set_up(cluster: &Cluster) {
     run(&format!("SELECT queue.schedule('tick', 'ticking', every => '{} ms', missed => 'all')", check::TICK_MS));
 }
 
-/// Waits until nothing lives any more, twice: what the worker was about to do is done in between.
+/// Waits, twice, until no job lives: what the worker was about to do is done in between.
 fn drain(torture: &Torture) {
     let living = "SELECT (SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running'))
                       + (SELECT count(*) FROM pg_prepared_xacts)";
@@ -194,8 +194,7 @@ fn drain(torture: &Torture) {
     torture.find(format!("stuck: jobs are left after {DRAIN:?} of honest work in which none has ended\n{left}"));
 }
 
-/// Seals all flows that are open, so that they can end. One that has ended meanwhile, or is just being changed, is
-/// another look.
+/// Seals all open flows so that they can end. A flow that has ended or is being changed is tried again.
 fn seal(client: &mut Client) -> Result<(), postgres::Error> {
     let mut last = None;
     for _ in 0..100 {
@@ -228,7 +227,7 @@ fn report(counts: &Counts, faults: &BTreeMap<String, u64>, ledger: &Ledger) {
     println!("transactions: {}", ledger.deals.len());
 }
 
-/// Says what was found, and keeps the servers' folders and the ledger then.
+/// Reports the findings, and in case of any keeps the servers' folders and the ledger.
 fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool {
     let findings = torture.findings.into_inner().unwrap();
     if findings.is_empty() {
@@ -248,7 +247,7 @@ fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool 
         }
     }
     println!("kept: {}", kept.join(" "));
-    // Once more at the very end: whatever cuts the output of a long run leaves its last lines.
+    // Again at the very end: a cut output still has the last lines.
     for finding in findings.iter().take(SHOWN) {
         println!("FOUND {}", short(finding));
     }

@@ -1,4 +1,4 @@
-//! A client: its connection, its deals, its page of the ledger. A call that fails as it must not is a finding.
+//! A client: its connection, its deals, its part of the ledger. An unexpected error is a finding.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,18 +27,18 @@ pub struct Session<'a> {
     /// The deal that is open, if one is, and where its savepoints begin.
     deal: Option<Deal>,
     savepoints: Vec<usize>,
-    /// When the call began whose error has ended the open deal or its last savepoint. The server rolls back at the
-    /// error, and not when the client asks for it afterwards.
+    /// When the call began whose error ended the open deal or its last savepoint. The server rolls back at the error,
+    /// before the client asks for it.
     failed_from: Option<i64>,
     /// A verb of the open deal has read tables by SQL.
     has_read: bool,
     pub deals: Vec<Deal>,
     /// How often each verb was answered how.
     pub counts: BTreeMap<(String, String), u64>,
-    /// What the session has that does not outlive its connection is told by another number here.
+    /// Numbers connections: state of the session that ends with its connection has this number.
     pub connections: u64,
-    /// The server has said that what it commits may not have reached the standby: a cancel ends the wait for it, and
-    /// not the commit.
+    /// The server warned that a commit may not have reached the standby: a cancel ended the wait for it, and not the
+    /// commit.
     is_local: Arc<AtomicBool>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does `step` again and again until `is_over`, with a new connection whenever the old one has ended.
+    /// Calls `step` repeatedly until `is_over`, with a new connection after each lost one.
     pub fn go_on(&mut self, is_over: impl Fn() -> bool, mut step: impl FnMut(&mut Self) -> Done) {
         while !is_over() {
             if self.client.as_ref().is_none_or(Client::is_closed) {
@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
         *self.counts.entry((verb.to_owned(), answer.to_owned())).or_default() += 1;
     }
 
-    /// Counts a failed call, and tells those that must not be. `from`: when it began.
+    /// Counts a failed call, and reports unexpected errors. `from`: when it began.
     fn failed(&mut self, verb: &str, e: &postgres::Error, is_coming: bool, from: i64) -> Failure {
         self.failed_from = self.deal.as_ref().map(|_| from);
         let client = self.client.as_ref().expect("a connection");
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
         self.call_of(verb, sql, params, false)
     }
 
-    /// The same of a queue that may just be dropped.
+    /// As `call`, for a queue that may be being dropped.
     pub fn call_of(
         &mut self,
         verb: &str,
@@ -165,13 +165,13 @@ impl<'a> Session<'a> {
                 self.count(verb, "ok");
                 Ok(())
             }
-            // At the end of a deal the drop of a queue is noticed.
+            // At the end of a deal the drop of a queue shows.
             Err(e) => Err(self.failed(verb, &e, true, from)),
         }
     }
 
-    /// The last statement of a transaction. One that is cancelled before it has begun leaves the transaction open, so
-    /// the connection goes with it.
+    /// The last statement of a transaction. If it is cancelled before it begins, the transaction stays open, so the
+    /// connection is closed.
     fn last(&mut self, verb: &str, sql: &str) -> Done {
         let done = self.plain(verb, sql);
         if done.as_ref().is_err_and(|failure| failure.code == "57014") {
@@ -191,14 +191,14 @@ impl<'a> Session<'a> {
         facts.filter_map(|fact| if let What::Enqueued(job) = &fact.what { Some(job.id) } else { None })
     }
 
-    /// Opens a deal without a transaction block: its only statement must leave the witness that is returned.
+    /// Opens a deal without a transaction block. Its only statement must write the returned witness.
     pub fn begin_alone(&mut self) -> i64 {
         let number = NEXT_DEAL.fetch_add(1, Ordering::Relaxed);
         self.deal = Some(Deal::new(number));
         number
     }
 
-    /// Ends a deal without a block by how its statement has ended.
+    /// Ends a deal without a block, by the result of its statement.
     pub fn end_alone(&mut self, done: &Done, from: i64) {
         let (fate, is_cut) = match done {
             Ok(()) => (Fate::Committed, false),
@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
         self.close(fate, is_cut, from);
     }
 
-    /// Begins a transaction of any isolation level. True: it reads by one snapshot.
+    /// Begins a transaction of any isolation level. Returns true if it has one snapshot.
     pub fn begin(&mut self) -> Done<bool> {
         let level = self.random.one_of(&LEVELS);
         self.begin_at(level)
@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Runs `work` in a savepoint, which takes it back if it fails, or so many times in a hundred if it does not.
+    /// Runs `work` in a savepoint, which is rolled back on failure, and otherwise with this probability in percent.
     pub fn within_savepoint(&mut self, percent: u64, work: impl FnOnce(&mut Self) -> Done) -> Done {
         self.savepoint()?;
         match work(self) {
@@ -260,7 +260,7 @@ impl<'a> Session<'a> {
         self.call("witness", "INSERT INTO witness VALUES ($1)", &[&number]).map(drop)
     }
 
-    /// Commits the deal. An error leaves it closed: its fate is known, or will be.
+    /// Commits the deal. An error closes it, too: its fate is known, or will be.
     pub fn commit(&mut self) -> Done {
         self.leave_witness()?;
         let from = now();
@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
         done
     }
 
-    /// Commits most times, and rolls back so many times in a hundred. True: it has committed.
+    /// Commits, or rolls back with this probability in percent. Returns true if it has committed.
     pub fn end(&mut self, percent: u64) -> Done<bool> {
         if !self.torture.is_calm() && self.random.percent(percent) {
             return self.rollback().map(|()| false);
@@ -287,14 +287,14 @@ impl<'a> Session<'a> {
         self.commit().map(|()| true)
     }
 
-    /// Prepares the deal, and commits or rolls it back after a while, at another connection if need be.
+    /// Prepares the deal, and commits or rolls it back after a while, on another connection if need be.
     pub fn end_in_two_phases(&mut self) -> Done {
         self.leave_witness()?;
         let gid = format!("deal {}", self.deal.as_ref().expect("an open deal").number);
         let from = now();
         self.deal.as_mut().expect("an open deal").prepared = true;
         let done = self.last("prepare", &format!("PREPARE TRANSACTION '{gid}'"));
-        // Its fate is not known before somebody else has ended it.
+        // Its fate is unknown until another session has ended it.
         match &done {
             Ok(()) => self.close(Fate::Unknown, false, from),
             Err(failure) => self.close(if failure.is_lost { Fate::Unknown } else { Fate::RolledBack }, true, from),
@@ -302,7 +302,7 @@ impl<'a> Session<'a> {
         done
     }
 
-    /// A statement outside of any deal, that leaves no fact.
+    /// A statement outside of any deal, which leaves no fact.
     pub fn aside(&mut self, verb: &str, sql: &str) -> Done<Vec<Row>> {
         self.call_of(verb, sql, &[], false).map(|(rows, ..)| rows)
     }

@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::place::Place;
 use crate::plan::{Kind, QUEUES};
 
-/// Findings beyond this many are counted and not shown.
+/// More findings than this are counted and not shown.
 pub const SHOWN: usize = 40;
 
 /// What all threads of a run share.
@@ -21,16 +21,16 @@ pub struct Torture {
     pub place: Place,
     pub is_over: AtomicBool,
     pub is_drained: AtomicBool,
-    /// About as many jobs wait: committed or not is not looked at.
+    /// About how many jobs wait, committed or not.
     pub waiting: AtomicI64,
-    /// Jobs to meddle with, of all queues.
+    /// Jobs of all queues that managers may change.
     pub jobs: Mutex<VecDeque<(usize, i64)>>,
     /// Flows to add members to.
     pub flows: Mutex<VecDeque<i64>>,
     pub findings: Mutex<Vec<String>>,
-    /// When the memory of the server was lost: from before the end until after the next start.
+    /// When the server lost its memory: from before its end until after its next start.
     pub crashes: Mutex<Vec<(Micros, Micros)>>,
-    /// Those in which another server took over.
+    /// When another server took over.
     pub promotions: Mutex<Vec<(Micros, Micros)>>,
 }
 
@@ -45,7 +45,7 @@ impl Torture {
         self.is_drained.load(Ordering::Relaxed)
     }
 
-    /// From now on nothing is done wrong.
+    /// From now on clients do nothing wrong.
     pub fn is_calm(&self) -> bool {
         self.is_over()
     }
@@ -58,7 +58,7 @@ impl Torture {
         self.waiting.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// So many wait, as the server says.
+    /// Stores the number of waiting jobs, as the server says.
     pub fn set_waiting(&self, count: i64) {
         self.waiting.store(count, Ordering::Relaxed);
     }
@@ -81,7 +81,7 @@ impl Torture {
         self.promotions.lock().unwrap().push((from, now()));
     }
 
-    /// A queue of such a kind, of those that are a part of the run.
+    /// A queue of a wanted kind that is a part of the run.
     pub fn pick(&self, random: &mut Random, is_wanted: impl Fn(Kind) -> bool) -> Option<usize> {
         let is_there = |name: &str| {
             self.options.has(name)
@@ -119,7 +119,7 @@ impl Torture {
     }
 }
 
-/// Waits as long as something gets less, however slowly: machines are.
+/// Waits as long as a number decreases, however slowly the machine works.
 pub struct Patience {
     wait: Duration,
     least: i64,
@@ -131,7 +131,7 @@ impl Patience {
         Self { wait, least: i64::MAX, until: Instant::now() + wait }
     }
 
-    /// So much is left; true: it has not got less for the time.
+    /// Notes the number. Returns true if it has not decreased for the time.
     pub fn is_over(&mut self, left: i64) -> bool {
         let is_less = left < self.least;
         if is_less {

@@ -1,5 +1,5 @@
-//! Topics: what is published has a job in each queue that is bound to such a key, and in no other; bindings that come
-//! and go have theirs or not, as a whole.
+//! Topics: an event has a job in each queue that is bound to its key, and in no other. A binding that comes and goes
+//! has its copies or not, as a whole.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::ledger::{Job, What, now, token};
 use crate::plan::{BINDINGS, Binding, KEYS, Kind, QUEUES, TOPIC};
 use crate::session::{Done, Session};
 
-/// Whether this run publishes: the copies go to several queues, so only if none is left out.
+/// True if this run publishes. Copies go to several queues, so none may be left out.
 pub fn are_there(session: &Session<'_>) -> bool {
     let options = &session.torture.options;
     options.only.is_empty() && options.has("topics") && BINDINGS.iter().all(|binding| options.has(binding.queue))
@@ -17,7 +17,7 @@ fn position(name: &str) -> usize {
     QUEUES.iter().position(|queue| queue.name == name).expect("a queue that is bound")
 }
 
-/// One call of `publish` or `publish_many`. `witness`: it is a deal of its own.
+/// One call of `publish` or `publish_many`. `witness`: the call is a deal of its own.
 pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let random = &mut session.random;
     let is_many = random.percent(20);
@@ -25,7 +25,7 @@ pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let keys: Vec<&str> = (0..events).map(|_| random.one_of(KEYS)).collect();
     let groups: Vec<String> = keys.iter().map(|_| format!("g{}", random.below(6))).collect();
     let priority = if random.percent(50) { 0 } else { random.between(-2, 2) as i32 };
-    // Strict order has no delays in these runs.
+    // In these runs strict order has no delays.
     let has_key = |b: &Binding| keys.iter().any(|key| b.keys.contains(key));
     let is_strict = BINDINGS.iter().any(|b| QUEUES[position(b.queue)].kind == Kind::Strict && has_key(b));
     let delay = if is_strict { None } else { random.one_of(&[None, None, None, Some("20 ms"), Some("300 ms")]) };
@@ -80,7 +80,7 @@ pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     Ok(())
 }
 
-/// How a set of queues is not that of the key.
+/// Says how a set of queues differs from that of the key.
 pub fn wrong(key: &str, names: &[String]) -> Option<String> {
     let count = |queue: &str| names.iter().filter(|name| *name == queue).count();
     let binding = BINDINGS.iter().find(|binding| {
@@ -99,7 +99,7 @@ pub fn wrong(key: &str, names: &[String]) -> Option<String> {
 }
 
 fn payload(session: &mut Session<'_>, token: &str, group: &str) -> serde_json::Value {
-    // Large enough to be written once for all copies, now and then.
+    // Now and then so large that it is stored once for all copies.
     let ballast = if session.random.percent(30) { "x".repeat(3000) } else { String::new() };
     json!({"token": token, "group": group, "ballast": ballast})
 }
@@ -111,7 +111,7 @@ fn witnessed(sql: &str, witness: Option<i64>) -> String {
     }
 }
 
-/// A binding that comes and goes, under the hands of those that publish.
+/// Removes and adds a binding beside publishers.
 pub fn rebind(session: &mut Session<'_>) -> Done {
     let unsure: Vec<_> = BINDINGS.iter().filter(|binding| !binding.is_sure && binding.on_full == "keep").collect();
     let binding = session.random.one_of(&unsure);

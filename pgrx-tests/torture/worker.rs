@@ -1,4 +1,4 @@
-//! Workers: all forms of claiming, and all ways to end what was claimed, well or badly, in time or too late.
+//! Workers: all ways of claiming, and all ways to end an attempt, correctly or not, in time or late.
 
 use std::thread;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn step(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
     if session.torture.is_calm() {
         return honest(session, held);
     }
-    // Some are kept for later, when the lease may be over.
+    // Some attempts are kept for later, when their leases may have expired.
     if held.len() > 12 || (!held.is_empty() && session.random.percent(70)) {
         let count = session.random.between(1, 8) as usize;
         let some = held.split_off(held.len().saturating_sub(count));
@@ -67,7 +67,7 @@ fn step(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
     Ok(())
 }
 
-/// At the end of the run: takes what is there and completes it.
+/// At the end of the run: claims and completes what is left.
 fn honest(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
     let mut all = std::mem::take(held);
     for queue in 0..QUEUES.len() {
@@ -98,7 +98,7 @@ fn claim(
     let Some(first) = torture.pick(&mut session.random, |_| true) else { return Ok(()) };
     let random = &mut session.random;
     let mut queues = vec![first];
-    // What is dropped now and then has a claim for itself: an error for one is an error for all.
+    // A queue that is sometimes dropped is claimed alone: an error about one queue fails the whole claim.
     if random.percent(15) && QUEUES[first].kind != Kind::Coming {
         queues.extend(torture.pick(random, |kind| kind != Kind::Coming).filter(|queue| *queue != first));
     }
@@ -106,7 +106,7 @@ fn claim(
     let lease = random.one_of(&[None, None, Some(200_000), Some(1_000_000), Some(5_000_000)]);
     let wait = if may_wait { random.one_of(&["0", "0", "30 ms", "1 s"]) } else { "0" };
     let disconnect = random.one_of(&[None, None, None, None, Some(0), Some(100_000)]);
-    // What waits to be completed is completed in passing.
+    // Attempts that wait to be completed are completed with the claim.
     let passing: Vec<Held> = if random.percent(25) {
         let (completable, rest) = std::mem::take(held).into_iter().partition(is_last);
         *held = rest;
@@ -118,7 +118,7 @@ fn claim(
     claim_of(session, &queues, many, lease, new, &mut passing, witness, wait, disconnect)
 }
 
-/// Whether `complete` may end it: in stages only the last one.
+/// True if `complete` may end it: with stages only in the last one.
 fn is_last(one: &Held) -> bool {
     one.stage.is_none() || one.stage.as_deref() == STAGES.last().copied()
 }
@@ -154,7 +154,7 @@ fn claim_of(
              disconnect => $6::text::interval, completed => $7{linger})"
     );
     let mut params: Vec<&(dyn ToSql + Sync)> = vec![&names, &many, &wait, &interval, &worker, &span, &completed];
-    // What no query reads is done at the end: a claim that has written nothing may sleep.
+    // Statements after the claim: a claim sleeps only in a transaction that has written nothing.
     let mut writes = Vec::new();
     writes.extend(witness.map(|number| format!("w AS (INSERT INTO witness VALUES ({number}))")));
     if !passing.is_empty() {
@@ -219,9 +219,9 @@ fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, disconnect: 
     let queue = QUEUES.iter().position(|queue| queue.name == name).expect("a queue of ours");
     session.torture.remember(queue, row.get("job_id"));
     let token = row.get::<_, Option<String>>("token").unwrap_or_default();
-    // A copy of a dead job has not its lease.
+    // A dead-letter copy does not have the job's lease.
     let own = own_lease(&token).filter(|_| QUEUES[queue].kind != Kind::Morgue);
-    // A forgotten job has its own lease still, but its contents no longer tell which.
+    // A forgotten job keeps its own lease, but its contents no longer name it.
     let unsaid = if token.is_empty() { 200_000 } else { 3_000_000 };
     Claim {
         attempt: row.get("id"),
@@ -257,10 +257,10 @@ fn in_one_transaction(session: &mut Session<'_>) -> Done {
     session.end(20).map(drop)
 }
 
-/// Ends these in one transaction, or each for itself, or not at all.
+/// Ends these in one transaction, or separately, or not at all.
 fn end_some(session: &mut Session<'_>, some: &[Held]) -> Done {
     match session.random.below(10) {
-        // Left to the lease.
+        // The lease expires.
         0 => Ok(()),
         1..4 => {
             for one in some {
@@ -284,7 +284,7 @@ fn end_some(session: &mut Session<'_>, some: &[Held]) -> Done {
     }
 }
 
-/// Ends each by one call. One that fails is left, by its savepoint.
+/// Ends each by its own call. A failed end is undone by its savepoint.
 fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
     for one in some {
         session.within_savepoint(3, |session| {
@@ -311,7 +311,7 @@ fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// Whether steps are noted for jobs of its queue: where jobs do not run once more under the same id.
+/// True if steps are noted for jobs of its queue: jobs do not run again under the same id there.
 fn has_steps(one: &Held) -> bool {
     matches!(
         QUEUES[one.queue].kind,
@@ -319,7 +319,7 @@ fn has_steps(one: &Held) -> bool {
     )
 }
 
-/// Completes it and writes the effect; goes on to the next stage if there is one.
+/// Completes it and writes the effect. Advances it if there is another stage.
 fn finish(session: &mut Session<'_>, one: &Held) -> Done {
     if !is_last(one) {
         return advance(session, one);
@@ -337,7 +337,7 @@ fn finish(session: &mut Session<'_>, one: &Held) -> Done {
     Ok(())
 }
 
-/// The same in one statement, a deal of its own.
+/// As `finish`, in one statement, a deal of its own.
 fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
     let (verb, end, effect) = if is_last(one) {
         let effect = format!(", e AS (INSERT INTO effect VALUES ({}, {}))", one.attempt, one.job);
@@ -349,7 +349,7 @@ fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
     let called = now();
     let answer = session.call_of(verb, &sql, &[&one.attempt], QUEUES[one.queue].kind == Kind::Coming);
     if answer.as_ref().is_err_and(|failure| failure.is_lost) {
-        // It counts if the witness says so.
+        // It counts if the witness exists.
         session.note(What::Ended { attempt: one.attempt, job: one.job, end }, called, now());
     }
     let (_, from, to) = refused(session, one, answer)?;
@@ -359,7 +359,7 @@ fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
 }
 
 fn advance(session: &mut Session<'_>, one: &Held) -> Done {
-    // To any stage, also back, while there is time for it.
+    // To any stage, also an earlier one, while there is time.
     let stage = (!session.torture.is_calm() && session.random.percent(20)).then(|| session.random.one_of(&STAGES));
     let sql = "SELECT queue.advance($1, $2)";
     let answer = session.call("advance", sql, &[&one.attempt, &stage]);
@@ -436,7 +436,7 @@ fn extend_many(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// Returns each answer of a verb for many with the attempt that it is about: one for each attempt.
+/// Returns each answer of a verb for many with its attempt. There is one for each attempt.
 fn answered<'a>(session: &Session<'_>, verb: &str, rows: &'a [Row], some: &'a [Held]) -> Vec<(&'a Row, &'a Held)> {
     let mut left: Vec<&Held> = some.iter().collect();
     let mut pairs = Vec::new();
@@ -455,7 +455,7 @@ fn answered<'a>(session: &Session<'_>, verb: &str, rows: &'a [Row], some: &'a [H
     pairs
 }
 
-/// Notes that a verb for many could do nothing with an attempt. Nothing here is refused for what was given with it.
+/// Notes that a verb for many could not end an attempt. Here no end is refused for its arguments.
 fn note_refusal(session: &mut Session<'_>, verb: &str, one: &Held, outcome: &str, reason: Option<&str>, time: i64) {
     let is_known = match outcome {
         "lost" => {
@@ -488,8 +488,7 @@ fn end_many(session: &mut Session<'_>, some: &[Held]) -> Done {
         2 => return extend_many(session, &some),
         _ => ("complete_many", "queue.complete_many($1)", End::Completed),
     };
-    let sql = format!("SELECT id, outcome, reason FROM {sql}");
-    let (rows, from, to) = session.call_of(verb, &sql, &[&ids], true)?;
+    let (rows, from, to) = session.call_of(verb, &format!("SELECT id, outcome, reason FROM {sql}"), &[&ids], true)?;
     for (row, one) in answered(session, verb, &rows, &some) {
         note_answer(session, verb, row, one, end, from, to)?;
     }
@@ -522,8 +521,7 @@ fn end_batch(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// Notes what became of an attempt that was to end so, as a verb for many has answered. Only a completion that the
-/// answer confirms has its effect.
+/// Notes the answer of a verb for many about one attempt. Only a confirmed completion has its effect.
 fn note_answer(session: &mut Session<'_>, verb: &str, row: &Row, one: &Held, end: End, from: i64, to: i64) -> Done {
     let (attempt, job) = (one.attempt, one.job);
     let (outcome, reason): (&str, Option<&str>) = (row.get("outcome"), row.get("reason"));

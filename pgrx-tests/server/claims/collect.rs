@@ -1,12 +1,10 @@
-//! Claims that linger: they collect full batches, wait no longer than they say, and make no other claim wait.
-
-use queue_tests::wait;
+//! Claims with `linger`: they collect full batches, wait no longer than `linger`, and make no other claim wait.
 
 use super::waiting::Sleeper;
 use crate::faults::held::hold_session;
-use crate::shared::{Sql, connect, create, queue, server, wait_asleep};
+use crate::shared::*;
 
-/// A call that would take four jobs. Its answer within seconds was not caused by the end of its time.
+/// A call that would take four jobs. If it answers within seconds, its time was not the reason.
 fn collecting(queue: &str) -> Sleeper {
     lingering(queue, 4, "40 s")
 }
@@ -37,7 +35,7 @@ fn a_batch_is_collected_though_other_queues_change() {
     let (mut client, q) = queue("");
     let (_, other) = queue("");
     client.enqueue(&q);
-    // The call has looked the queues up, and has not looked at its jobs yet.
+    // The call has looked up the queues, but not its jobs.
     let call = format!("SELECT FROM queue.claim('{q}', 2, wait => '50 s', linger => '40 s')");
     let mut session = connect();
     let pid = session.pid();
@@ -56,7 +54,7 @@ fn a_batch_is_collected_though_other_queues_change() {
 fn a_call_takes_fewer_jobs_when_the_first_of_them_has_been_ready_for_so_long() {
     let (mut client, q) = queue("");
     for linger in ["1 s", "50 s", "300000 years"] {
-        // The later ones return because of their wait.
+        // The later calls return because of their `wait`.
         let call = format!("SELECT id FROM queue.claim('{q}', 4, wait => '3 s', linger => '{linger}')");
         let sleeper = Sleeper::new(&call);
         client.enqueue(&q);
@@ -79,32 +77,31 @@ fn a_call_that_may_not_sleep_takes_what_is_there() {
     let claim = format!("SELECT FROM queue.claim('{q}', 4, wait => '50 s', linger => '40 s')");
     assert_eq!(client.count(&claim), 1);
     client.run("COMMIT");
-    // Nor does one that takes one job at most.
+    // A call for a single job does not linger, either.
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', wait => '50 s', linger => '40 s')")), 1);
 }
 
 #[test]
 fn no_other_call_waits_for_one_that_lingers() {
     let (mut client, q) = queue("");
-    // A call that does not linger takes what another one collects.
+    // A call that does not linger takes the jobs that another call collects.
     let collector = collecting(&q);
     client.enqueue(&q);
     collector.assert_asleep(&mut client);
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 4)")), 1);
-    // One that sleeps gets the first job, however late it has come.
+    // A sleeping claim gets the first job, however late.
     for plain in [Sleeper::claiming(&q), Sleeper::claiming(&q)] {
         client.enqueue(&q);
         plain.claimed();
         collector.assert_asleep(&mut client);
     }
-    // So does one that lingers less.
+    // A call with a shorter `linger` does the same.
     let less = lingering(&q, 4, "1 s");
     client.enqueue(&q);
     assert_eq!(less.answer().unwrap().len(), 1);
     collector.assert_asleep(&mut client);
     client.enqueue(&q);
-    let less = format!("SELECT FROM queue.claim('{q}', 4, wait => '50 s', linger => '1 s')");
-    assert_eq!(client.count(&less), 1);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 4, wait => '50 s', linger => '1 s')")), 1);
     client.run(&format!("SELECT pg_terminate_backend({})", collector.pid));
 }
 
@@ -133,14 +130,14 @@ fn what_comes_back_or_is_resumed_fills_a_batch() {
     let collector = collecting(&q);
     other.run("ROLLBACK");
     assert_eq!(collector.answer().unwrap().len(), 4);
-    // A paused queue gives nothing, however long a call lingers.
+    // A paused queue gives no job, however long a call lingers.
     let collector = lingering(&q, 4, "1 s");
     client.run(&format!("SELECT queue.pause('{q}')"));
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{4}}'))"));
     collector.assert_asleep(&mut client);
     client.run(&format!("SELECT queue.resume('{q}')"));
     assert_eq!(collector.answer().unwrap().len(), 4);
-    // What is cancelled does not count.
+    // Cancelled jobs do not count.
     let collector = collecting(&q);
     let job = client.enqueue(&q);
     client.run(&format!("SELECT queue.cancel({job})"));
@@ -163,7 +160,7 @@ fn a_batch_is_no_larger_than_limits_allow() {
     let collector = collecting(&q);
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{5}}'))"));
     assert_eq!(collector.answer().unwrap().len(), 3);
-    // Groups that may start a job each.
+    // Groups that may start one job each.
     let (mut client, q) = queue("max_running_per_group => 1");
     let collector = lingering(&q, 2, "40 s");
     client.run(&format!("SELECT queue.enqueue('{q}', group_key => g) FROM unnest('{{a,b}}'::text[]) AS g"));
@@ -178,8 +175,7 @@ fn a_batch_is_no_larger_than_limits_allow() {
 #[test]
 fn a_batch_may_be_larger_than_memory() {
     let (mut client, q) = queue("");
-    let max_ready = client.value::<i64>("SELECT current_setting('pg_queue.max_ready')::bigint");
-    let jobs = max_ready + 1_000;
+    let jobs = client.value::<i64>("SELECT current_setting('pg_queue.max_ready')::bigint") + 1_000;
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{{jobs}}}'))"));
     client.run("SET statement_timeout = '40 s'");
     let claim = format!("SELECT FROM queue.claim('{q}', {}, wait => '50 s', linger => '50 s')", jobs + 1);

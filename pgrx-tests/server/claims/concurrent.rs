@@ -1,19 +1,12 @@
-//! Many sessions at once: no wake-up is lost, the order holds, a deep backlog is shared without a gap.
+//! Many sessions: no wake-up is lost, the order holds, a deep backlog is shared without a gap.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicUsize;
 
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
-use crate::random::{self, Random};
-use crate::shared::{Sql, create, wait_asleep};
-
-/// A server for many sessions, with little memory for ready jobs. Not yet started.
+/// A server for many sessions, with little memory for ready jobs. It is not started.
 fn cluster() -> Cluster {
-    Cluster::new().conf("max_connections = 60").conf("pg_queue.max_ready = 64")
+    Cluster::with(&["max_connections = 60", "pg_queue.max_ready = 64"])
 }
 
 #[test]
@@ -42,7 +35,7 @@ fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
                     }
                     tx.commit().unwrap();
                     if done.fetch_add(count, Ordering::Relaxed) + count >= JOBS {
-                        // The others sleep: wake them.
+                        // The other sessions sleep: wake them.
                         cluster
                             .connect_to("app")
                             .run("SELECT queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[64]))");
@@ -58,7 +51,7 @@ fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
             let sql = format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{count}]))");
             client.run(&sql);
             made += count;
-            // Claimers sleep now and then only if the producer lets them get ahead.
+            // Claimers sleep now and then only if they overtake the producer.
             wait::within(&format!("seed {seed}: {made} jobs are claimed"), Duration::from_secs(5), || {
                 (done.load(Ordering::Relaxed) >= made).then_some(())
             });
@@ -76,7 +69,7 @@ fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earl
     let (cluster, mut client) = cluster().start_with_database("app");
     let seed = random::seed("order");
     create(&mut client, "q", "");
-    // When it was surely committed.
+    // The time at which each job was surely committed.
     let committed: Mutex<BTreeMap<i64, Instant>> = Mutex::default();
     let mut claims: Vec<((i32, i64), Instant)> = Vec::new();
     thread::scope(|scope| {
@@ -110,8 +103,7 @@ fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earl
                 "seed {seed}: {later:?} was there when {rank:?} was claimed, and ranks before it"
             );
         }
-        // Enough to look at the one that was committed first among those that rank before; the smallest is a
-        // strict test of most mistakes.
+        // Only the smallest rank of the later claims is compared: a strict test of most mistakes.
         earliest_later = Some(earliest_later.map_or(rank, |known| known.min(rank)));
     }
 }
@@ -165,7 +157,7 @@ fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() 
         for _ in 0..2 {
             scope.spawn(move || {
                 let mut client = cluster.connect_to("app");
-                // The claim reads the lane's index, and with it what this transaction has enqueued.
+                // The claim reads the lane's index, and with it this transaction's own jobs.
                 for _ in 0..400 {
                     let rows = client
                         .query(
@@ -194,7 +186,7 @@ fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() 
                 }
             });
         }
-        wait::until("all are made", || (made.load(Ordering::Relaxed) == 4000).then_some(()));
+        wait::until_true("all are made", || made.load(Ordering::Relaxed) == 4000);
         is_over.store(true, Ordering::Relaxed);
     });
     let left: i64 = client.value("SELECT count(*) FROM queue.jobs WHERE state <> 'completed'");
@@ -202,7 +194,7 @@ fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() 
 }
 
 #[test]
-fn who_sleeps_is_woken_when_a_purge_is_rolled_back() {
+fn waiting_workers_are_woken_when_a_purge_is_rolled_back() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let job_id = client.enqueue("q");
@@ -252,7 +244,7 @@ fn a_job_whose_cancelling_commits_after_its_claim_was_rolled_back_is_cancelled()
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
 }
 
-/// Ends of a running attempt after which the job goes on; `{}` is the attempt.
+/// Ends of a running attempt after which the job goes on. `{}` is the attempt.
 const GO_ON: [&str; 4] = [
     "SELECT queue.fail({}, 'x', retry_in => '0')",
     "SELECT queue.release({})",
@@ -266,13 +258,12 @@ fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_befor
     create(&mut client, "q", "stages => '{a, b}'");
     let mut worker = cluster.connect_to("app");
     for how in GO_ON.map(Some).into_iter().chain([None]) {
-        // The end is committed before the request is, after it, or has the job run again by then.
+        // The end commits before the request, after it, or the job runs again before it.
         for order in ["before", "after", "again"] {
             let job_id = client.enqueue("q");
             let id: i64 = worker.value("SELECT id FROM queue.claim('q', lease => '1 hour')");
             client.run("BEGIN");
-            let cancel = format!("SELECT queue.cancel({job_id}, 'no more')");
-            assert_eq!(client.value::<String>(&cancel), "cancelling");
+            assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job_id}, 'no more')")), "cancelling");
             if let Some(how) = how {
                 if order == "after" {
                     worker.run("BEGIN");
@@ -334,7 +325,7 @@ fn limits_altered_under_work_stop_nobody() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut worker = cluster.connect_to("app");
-                // One that never ends fails here.
+                // A statement that never ends fails here.
                 worker.run("SET statement_timeout = '30 s'");
                 while !is_over.load(Ordering::Relaxed) {
                     let released = worker.count("SELECT queue.release(id) FROM queue.claim('q', wait => '100 ms')");
@@ -344,10 +335,10 @@ fn limits_altered_under_work_stop_nobody() {
         }
         for n in 0..12 {
             let before = claims.load(Ordering::Relaxed);
-            wait::until("they work", || (claims.load(Ordering::Relaxed) > before + 20).then_some(()));
+            wait::until_true("they work", || claims.load(Ordering::Relaxed) > before + 20);
             client.run(&format!("SELECT queue.alter('q', max_running => {})", 100 + n));
             let after = claims.load(Ordering::Relaxed);
-            wait::until("they go on", || (claims.load(Ordering::Relaxed) > after + 20).then_some(()));
+            wait::until_true("they go on", || claims.load(Ordering::Relaxed) > after + 20);
         }
         is_over.store(true, Ordering::Relaxed);
     });

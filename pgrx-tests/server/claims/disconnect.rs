@@ -1,15 +1,12 @@
-//! `disconnect`: what becomes of claimed jobs when the connection of their claim ends.
+//! `disconnect`: what happens to claimed jobs when the claim's connection ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
 
-use postgres::Client;
-use queue_tests::wait;
-
 use super::waiting::Sleeper;
-use crate::shared::{Database, Sql, connect, create, queue, server};
+use crate::shared::*;
 
-/// A psql that stays connected. When it is killed, the kernel closes its socket: the server gets no goodbye.
+/// A connected psql. When it is killed, the kernel closes its socket: the server gets no goodbye.
 struct Psql {
     process: Child,
     /// The server's process for it.
@@ -17,7 +14,7 @@ struct Psql {
 }
 
 impl Psql {
-    /// Runs the statements and waits until they have run.
+    /// Runs the statements. Returns when they have run.
     fn run(sql: &str) -> Self {
         let mut command = server().command("psql");
         command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", "app"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -29,7 +26,7 @@ impl Psql {
         Self { process, pid: pid.expect("the statements have run") }
     }
 
-    /// Ends it by SIGKILL, and waits until the server's process has gone.
+    /// Kills psql with SIGKILL. Returns when the server's process has ended.
     fn kill(mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it has ended");
@@ -39,8 +36,8 @@ impl Psql {
 
 fn gone(pid: i32) {
     let mut client = connect();
-    wait::until("the connection has ended", || {
-        (client.count(&format!("SELECT FROM pg_stat_activity WHERE pid = {pid}")) == 0).then_some(())
+    wait::until_true("the connection has ended", || {
+        client.count(&format!("SELECT FROM pg_stat_activity WHERE pid = {pid}")) == 0
     });
 }
 
@@ -91,7 +88,7 @@ fn a_job_that_has_ended_is_not_given_back() {
     let mut other = connect();
     let id: i64 = other.value(&format!("SELECT id FROM queue.claim('{q}', disconnect => '0')"));
     other.run(&format!("SELECT queue.complete({id})"));
-    // Rolled back: offered again by that alone, with the same number.
+    // The rollback alone offers the job again, with the same attempt number.
     let second = client.enqueue(&q);
     other.run(&format!("BEGIN; SELECT FROM queue.claim('{q}', disconnect => '0'); ROLLBACK"));
     say_goodbye(other);
@@ -164,7 +161,7 @@ fn an_extension_after_the_break_keeps_the_job_and_one_before_it_does_not() {
         client.run(&extend);
         assert!(lease_left(&mut client, job) > 3500.0, "{verb}");
     }
-    // What keeps a job is no longer about the connection: its lease ends as any.
+    // A kept job no longer depends on the connection: only its lease can end it.
     let job = client.enqueue(&q);
     let mut other = connect();
     other.run(&format!("SELECT FROM queue.claim('{q}', disconnect => '40 s')"));
@@ -238,7 +235,7 @@ fn what_is_rolled_back_has_no_span_and_each_claim_has_its_own() {
     terminate(other);
     let left: Vec<f64> = jobs[..3].iter().map(|&job| lease_left(&mut client, job)).collect();
     assert!(left[0] < 40.1 && left[1] > 3500.0 && (40.1..80.1).contains(&left[2]), "{left:?}");
-    // A later connection, which may have the same number, changes nothing about them.
+    // A later connection, which may have the same number, does not change these jobs.
     let mut later = connect();
     let job = later.enqueue(&q);
     later.run(&format!("{}; {}", claim("'1 s'"), claim("'1 s'")));
@@ -259,14 +256,14 @@ fn the_session_of_a_command_ends_like_that_of_a_client() {
     client.run(&format!("SET ROLE {role}"));
     let call: i64 = client.value(&format!("SELECT queue.enqueue_sql('sql', '{command}')"));
     client.run("RESET ROLE");
-    wait::until("the command has run", || (client.state(call) == "completed").then_some(()));
+    wait::until_true("the command has run", || client.state(call) == "completed");
     assert!(lease_left(&mut client, job) > 3500.0);
-    // The process ends in order when it is asked to: that is a goodbye.
+    // A process that is asked to end ends in order, which counts as a goodbye.
     let processes =
         format!("FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%' AND datname = '{}'", database.name);
-    wait::until("the process has ended", || {
+    wait::until_true("the process has ended", || {
         client.run(&format!("SELECT pg_terminate_backend(pid) {processes}"));
-        (client.count(&format!("SELECT {processes}")) == 0).then_some(())
+        client.count(&format!("SELECT {processes}")) == 0
     });
     assert!(lease_left(&mut client, job) > 3500.0);
 }

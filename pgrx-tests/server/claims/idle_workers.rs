@@ -1,12 +1,10 @@
-//! Idle workers in `queue.workers` and in the metrics: who waits for which queue, who may see it, and until when.
+//! Idle workers in `queue.workers` and in the metrics: what they wait for, who may see them, and when they disappear.
 
 use crate::claims::waiting::Sleeper;
 use crate::security::permissions::{Roles, grant, session};
-use crate::shared::{Database, Sql, create, server};
-use postgres::Client;
-use queue_tests::wait;
+use crate::shared::*;
 
-/// The rows of these processes: worker, queue, how many jobs run, and whether it waits.
+/// The rows of these processes: worker, queue, number of running jobs, and whether it waits.
 fn rows(client: &mut Client, pids: &[i32]) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', coalesce(worker, '-'), coalesce(queue_name, '-'), running,
@@ -36,7 +34,7 @@ fn a_worker_that_waits_is_seen_until_its_connection_ends() {
     assert_eq!(client.count("SELECT FROM queue.workers WHERE oldest_claim IS NULL AND oldest_claimed_at IS NULL"), 2);
     assert_eq!((idle(&mut client, "a"), idle(&mut client, "staged")), (1.0, 1.0));
 
-    // A worker that runs a job and waits for more is one row, and not idle.
+    // A worker that runs a job and waits for more is one row, and is not idle.
     let mut busy = database.connect();
     client.run("SELECT queue.enqueue('a')");
     sleeper.claimed();
@@ -48,10 +46,10 @@ fn a_worker_that_waits_is_seen_until_its_connection_ends() {
     assert_eq!(rows(&mut client, &[sleeper.pid]), ["- a 1 waits"]);
     assert_eq!(idle(&mut client, "a"), 0.0);
     client.run(&format!("SELECT queue.complete({id})"));
-    wait::until("it is idle", || (rows(&mut client, &[sleeper.pid]) == ["- a 0 waits"]).then_some(()));
+    wait::until_true("it is idle", || rows(&mut client, &[sleeper.pid]) == ["- a 0 waits"]);
     assert_eq!(idle(&mut client, "a"), 1.0);
 
-    // CALL queue.wait waits, too.
+    // CALL queue.wait counts as waiting, too.
     let caller = Sleeper::with(database.connect(), &mut client, "CALL queue.wait('staged', '1 minute')");
     assert_eq!(rows(&mut client, &[caller.pid]), ["- staged 0 waits"]);
 
@@ -85,7 +83,7 @@ fn a_role_sees_who_waits_for_its_queues() {
     }
 }
 
-/// A package's connection has its name, whatever it does.
+/// Connections of the client packages are shown by their names, also between two claims.
 #[test]
 fn connections_of_packages_are_seen_between_two_claims() {
     let database = Database::new();
@@ -99,14 +97,14 @@ fn connections_of_packages_are_seen_between_two_claims() {
     };
     let (worker, pid) = named("pg_queue worker node/0.4.0");
     let (_other, other_pid) = named("psql");
-    let versions = "SELECT application_name FROM queue.workers";
-    assert_eq!(client.column::<String>(versions), ["pg_queue worker node/0.4.0"]);
+    assert_eq!(client.column::<String>("SELECT application_name FROM queue.workers"), ["pg_queue worker node/0.4.0"]);
     assert_eq!(rows(&mut client, &[pid, other_pid]), ["- - 0"]);
-    // The background worker of the database has a similar name, and is none of them. Nor is one of another database.
+    // The database's background worker has a similar name but is not shown. Nor is a package's connection to another
+    // database.
     let ours = "SELECT FROM pg_stat_activity WHERE application_name LIKE 'pg_queue worker (%'";
-    wait::until("the background worker is there", || (client.count(ours) > 0).then_some(()));
+    wait::until_true("the background worker is there", || client.count(ours) > 0);
     assert_eq!(client.count("SELECT FROM queue.workers"), 1);
     assert_eq!(Database::new().connect().count("SELECT FROM queue.workers"), 0);
     drop(worker);
-    wait::until("it is gone", || rows(&mut client, &[pid]).is_empty().then_some(()));
+    wait::until_true("it is gone", || rows(&mut client, &[pid]).is_empty());
 }

@@ -1,6 +1,6 @@
-//! `CALL queue.wait`: what it says, how it sleeps, where it refuses to run.
+//! `CALL queue.wait`: its answer, how it sleeps, where it refuses to run.
 
-use crate::shared::{Sql, connect, queue, wait_asleep};
+use crate::shared::*;
 
 #[test]
 fn wait_says_whether_there_is_a_job() {
@@ -36,7 +36,7 @@ fn wait_sleeps_without_snapshot_and_lock_and_is_woken() {
     let sql = format!("CALL queue.wait('{q}', '1 minute')");
     let thread = std::thread::spawn(move || {
         let woken = other.value::<bool>(&sql);
-        // The session is as good as before.
+        // The session still works.
         (woken, other.value::<i64>("SELECT count(*) FROM pg_class") > 0)
     });
     wait_asleep(&mut client, pid);

@@ -1,24 +1,22 @@
 //! Claims that sleep: what wakes them, what ends them, where they refuse to sleep; `CALL queue.wait`.
 
-use crate::shared::{self, Database, Sql, connect, queue, wait_asleep};
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-/// A session that sleeps in a statement; its answer is the first column of the rows.
+use crate::shared::{self, *};
+
+/// A session that sleeps in a statement. Its answer is the first column of the rows.
 pub(super) struct Sleeper {
     pub(super) pid: i32,
     thread: JoinHandle<Result<Vec<i64>, postgres::Error>>,
 }
 
 impl Sleeper {
-    /// Runs the statement in a new session and waits until that sleeps.
+    /// Runs the statement in a new session. Returns when the session sleeps.
     pub(super) fn new(sql: &str) -> Self {
         Self::with(connect(), &mut connect(), sql)
     }
 
-    /// Claims one job for as long as a test may take.
+    /// Claims one job, and waits for as long as a test may take.
     pub(super) fn claiming(queue: &str) -> Self {
         Self::new(&format!("SELECT id FROM queue.claim('{queue}', wait => '1 minute')"))
     }
@@ -44,7 +42,7 @@ impl Sleeper {
         self.thread.is_finished()
     }
 
-    /// The answer, which must come long before the sleep would have ended by itself.
+    /// Returns the answer, which must come long before the sleep would end by itself.
     pub(super) fn answer(self) -> Result<Vec<i64>, postgres::Error> {
         wait::within("the sleeper woke", Duration::from_secs(20), || self.is_awake().then_some(()));
         self.thread.join().unwrap()
@@ -115,7 +113,7 @@ fn a_rolled_back_claim_wakes_a_claim() {
 #[test]
 fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
     let (mut client, q) = queue("backoff_base => '0'");
-    // How the job gets to wait for somebody else (with attempt and job as $1 and $2), and back.
+    // For each case: what makes the job wait ($1 is the attempt, $2 the job), and what makes it ready again.
     for (before, wake) in [
         ("SELECT", "SELECT queue.fail($1, 'boom')"),
         ("SELECT", "SELECT queue.fail($1, 'boom', retry_in => '0')"),
@@ -195,8 +193,8 @@ fn as_many_sleepers_wake_as_there_are_jobs() {
     let mut sleepers: Vec<Sleeper> = (0..12).map(|_| Sleeper::claiming(&q)).collect();
     client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[10]))"));
     let running = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'running'");
-    wait::until("ten woke", || (client.value::<i64>(&running) == 10).then_some(()));
-    wait::until("ten sessions returned", || (sleepers.iter().filter(|s| s.is_awake()).count() == 10).then_some(()));
+    wait::until_true("ten woke", || client.value::<i64>(&running) == 10);
+    wait::until_true("ten sessions returned", || sleepers.iter().filter(|s| s.is_awake()).count() == 10);
     sleepers.retain(|s| !s.is_awake());
     for sleeper in &sleepers {
         sleeper.assert_asleep(&mut client);
@@ -212,10 +210,10 @@ fn a_wake_up_goes_to_the_next_when_its_receiver_is_cancelled() {
     let (mut client, q) = queue("");
     let server = shared::server();
     for end in ["pg_cancel_backend", "pg_terminate_backend"] {
-        // Whichever of the two is woken: in one of the rounds it is the one that is cancelled then.
+        // Either session may be woken. In one of the rounds the woken session is the cancelled one.
         for cancelled in [0, 1] {
             let mut sleepers = vec![Sleeper::claiming(&q), Sleeper::claiming(&q)];
-            // A stopped process gets the wake-up and the cancellation before it can do anything.
+            // A stopped process gets the wake-up and the cancellation before it can act.
             for sleeper in &sleepers {
                 server.signal("STOP", sleeper.pid);
             }
@@ -256,11 +254,11 @@ fn cancel_and_terminate_end_a_sleep_at_once() {
             let sleeper = Sleeper::new(&sql);
             assert!(client.value::<bool>(&format!("SELECT {end}({})", sleeper.pid)));
             let e = sleeper.answer().unwrap_err();
-            // The driver may notice the closed connection before the reason that was sent ahead.
+            // The driver may see the closed connection before it reads the error.
             assert!(error::code(&e) == code || (code == "57P01" && e.is_closed()), "{sql}: {e:?}");
         }
     }
-    // They have left the list of those that wait.
+    // The terminated sessions have left the list of waiting sessions.
     let sleeper = Sleeper::claiming(&q);
     client.enqueue(&q);
     sleeper.claimed();
@@ -312,7 +310,7 @@ fn max_wait_limits_every_sleep() {
 }
 
 #[test]
-fn nobody_sleeps_in_a_transaction_that_has_written_or_sees_an_old_snapshot() {
+fn a_claim_does_not_wait_in_a_transaction_that_has_written_or_sees_an_old_snapshot() {
     let (mut client, q) = queue("");
     client.run("SET pg_queue.max_wait = '1min'");
     for begin in
@@ -325,7 +323,7 @@ fn nobody_sleeps_in_a_transaction_that_has_written_or_sees_an_old_snapshot() {
         client.run("COMMIT");
         assert!(begun.elapsed() < Duration::from_secs(20), "{begin}: {:?}", begun.elapsed());
     }
-    // A call that completes something has written.
+    // A claim that completes an attempt has written.
     client.enqueue(&q);
     let id = client.claim(&q);
     let begun = Instant::now();
@@ -343,8 +341,8 @@ fn a_transaction_that_has_only_begun_can_sleep() {
     let sleeper = Sleeper::with(other, &mut client, &format!("SELECT id FROM queue.claim('{q}', wait => '1 minute')"));
     client.enqueue(&q);
     sleeper.claimed();
-    // Its connection has ended without a commit, so the claim is undone.
-    wait::until("the job is back", || (client.count(&format!("SELECT FROM queue.claim('{q}')")) == 1).then_some(()));
+    // The session ended without a commit, so the claim is undone.
+    wait::until_true("the job is back", || client.count(&format!("SELECT FROM queue.claim('{q}')")) == 1);
 }
 
 #[test]
@@ -386,7 +384,7 @@ fn claim_any_takes_from_the_first_queue_that_has_jobs() {
     client.enqueue(&third);
     client.enqueue(&second);
     client.enqueue(&first);
-    // Priority orders the jobs of a queue, not queues.
+    // Priority orders the jobs of one queue, and does not order queues.
     client.run(&format!("SELECT queue.enqueue('{third}', priority => -10)"));
     for expected in [&first, &second, &third, &third] {
         assert_eq!(&client.value::<String>(&sql), expected);
@@ -427,7 +425,7 @@ fn claim_any_takes_one_to_eight_queues_that_exist() {
     ] {
         client.refused(&format!("SELECT * FROM queue.claim_any({list})"), code);
     }
-    // The same one twice does no harm, awake or asleep.
+    // Naming a queue twice changes nothing, neither for a claim that finds a job nor for one that sleeps.
     let sql = format!("SELECT id FROM queue.claim_any(array_fill('{q}'::text, ARRAY[9]), wait => '1 minute')");
     let sleeper = Sleeper::new(&sql);
     client.enqueue(&q);
@@ -513,7 +511,7 @@ fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
         client.claim(&q);
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         let waits = format!("CALL queue.wait('{q}', '5 s')");
-        // Asleep before, and one that comes later.
+        // A session that slept before, and a session that comes later.
         let mut other = connect();
         let pid = other.value("SELECT pg_backend_pid()");
         std::thread::scope(|scope| {
@@ -528,7 +526,7 @@ fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
 }
 
 #[test]
-fn who_is_killed_while_he_sleeps_gets_no_job() {
+fn a_worker_killed_while_it_waits_gets_no_job() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     shared::create(&mut client, "q", "");
     let claim = "SELECT FROM queue.claim('q', wait => '60 s')";
@@ -540,7 +538,7 @@ fn who_is_killed_while_he_sleeps_gets_no_job() {
     psql.kill().unwrap();
     psql.wait().unwrap();
     let job_id = client.enqueue("q");
-    // Handed on, to the session that comes now.
+    // The wake-up is passed on to the session that comes now.
     let mut other = cluster.connect_to("app");
     let claimed: Vec<i64> = other.column("SELECT job_id FROM queue.claim('q', wait => '20 s')");
     assert_eq!(claimed, [job_id]);

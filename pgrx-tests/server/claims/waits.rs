@@ -1,12 +1,6 @@
-//! Nobody waits for another's open transaction, nothing done leaves dead rows behind, and idle is idle.
+//! No session waits for another's open transaction, work leaves no dead rows, and an idle server does nothing.
 
-use std::thread;
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
-
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
 #[test]
 fn no_verb_waits_for_an_open_transaction() {
@@ -15,7 +9,7 @@ fn no_verb_waits_for_an_open_transaction() {
     create(&mut client, "purged", "");
     let jobs: Vec<i64> = (0..16).map(|_| client.enqueue("q")).collect();
     client.enqueue("purged");
-    // The first four are running, each ended by the open transaction in its own way.
+    // The first four jobs run, and the open transaction ends each in a different way.
     let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 5)");
     let mut open = cluster.connect_to("app");
     open.run("BEGIN");
@@ -32,7 +26,7 @@ fn no_verb_waits_for_an_open_transaction() {
     open.run("SELECT queue.enqueue('q'), queue.purge('purged')");
     let ids: Vec<i64> = running.iter().chain(&taken).copied().collect();
 
-    // What waits fails with 55P03.
+    // A statement that waits fails with 55P03.
     let mut other = cluster.connect_to("app");
     other.run("SET lock_timeout = '20 s'; SET statement_timeout = '60 s'");
     let mut outcomes = Vec::new();
@@ -97,7 +91,7 @@ fn no_verb_waits_for_an_open_transaction() {
         attempt(sql.into());
     }
     assert_eq!(client.count("SELECT FROM pg_locks WHERE NOT granted"), 0);
-    // What the open transaction has done still counts.
+    // The open transaction's own work still counts.
     open.run("COMMIT");
     assert_eq!(client.state(jobs[0]), "completed");
     assert_eq!(client.state(jobs[6]), "completed");
@@ -109,7 +103,7 @@ fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_t
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '50 ms', max_attempts => 1000");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[300]))");
-    // Leases so short that workers, the background worker and each other's calls meet all the time.
+    // The leases are so short that workers, the background worker and their calls meet all the time.
     thread::scope(|scope| {
         for n in 0..6 {
             let cluster = &cluster;
@@ -134,13 +128,12 @@ fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_t
     assert!(!cluster.log().contains("deadlock"), "{}", cluster.log());
 }
 
-/// Rows of the logs that were updated, deleted or are dead, as the statistics have it.
+/// The number of updated, deleted or dead rows of the logs, by the statistics.
 fn dead(client: &mut Client) -> (i64, i64) {
     let sql = "SELECT coalesce(sum(n_tup_ins), 0)::bigint, coalesce(sum(n_tup_upd + n_tup_del + n_dead_tup), 0)::bigint
                FROM pg_stat_all_tables WHERE schemaname = 'queue_internal'
                AND relname ~ '^(attempt|claim|outcome|note)_[0-9]+$'";
-    let row = client.query_one(sql, &[]).unwrap();
-    (row.get(0), row.get(1))
+    client.row(sql)
 }
 
 #[test]
@@ -165,7 +158,7 @@ fn committed_work_leaves_no_dead_rows_and_is_not_slowed_by_an_old_snapshot() {
     old.run("COMMIT");
     drop(client);
     let mut client = cluster.connect_to("app");
-    // 2,000 jobs, 800 attempts more; a claim and an outcome for each.
+    // 2,000 jobs and 800 more attempts, with a claim and an outcome for each.
     let rows = wait::until("the statistics are there", || {
         let rows = dead(&mut client);
         (rows.0 >= 8400).then_some(rows)
@@ -175,11 +168,9 @@ fn committed_work_leaves_no_dead_rows_and_is_not_slowed_by_an_old_snapshot() {
 
 #[test]
 fn idle_takes_no_transaction_id_and_writes_no_log() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("autovacuum = off")
-        .conf("checkpoint_timeout = '1h'")
-        .conf("bgwriter_lru_maxpages = 0")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["autovacuum = off", "checkpoint_timeout = '1h'", "bgwriter_lru_maxpages = 0"])
+            .start_with_database("app");
     create(&mut client, "q", "lease => '1 hour'");
     client.enqueue("q");
     client.claim("q");
@@ -188,9 +179,9 @@ fn idle_takes_no_transaction_id_and_writes_no_log() {
     let thread = thread::spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '8 s')"));
     const STATE: &str = "SELECT pg_current_wal_insert_lsn()::text || ' ' || pg_snapshot_xmax(pg_current_snapshot())";
     let started = "worker of database \"app\" has started";
-    wait::until("the worker has started", || cluster.log().contains(started).then_some(()));
+    wait::until_true("the worker has started", || cluster.log().contains(started));
     let (logged, mut last) = (cluster.log().len(), client.value::<String>(STATE));
-    // Whatever was still under way has ended when nothing has changed for a while.
+    // If nothing has changed for a while, earlier work has ended.
     let mut since = std::time::Instant::now();
     wait::within("nothing happens for three seconds", Duration::from_secs(25), || {
         let now = client.value::<String>(STATE);

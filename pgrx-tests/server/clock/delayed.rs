@@ -1,14 +1,11 @@
-//! Delayed jobs start when their time has come: many at once, after the server was down, behind many that were
-//! cancelled; and those that wait for long are left where they are.
+//! Delayed jobs start on time: many at once, after a restart, behind many cancelled ones. Jobs with long delays are not
+//! moved.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
-use crate::shared::{Sql, create, queue};
-
-/// How late, in seconds, the jobs were that a worker claims now; it sleeps for one at most that long.
+/// Claims with this wait. Returns how late the claimed jobs were, in seconds.
 fn claim_late(client: &mut Client, wait: &str) -> Vec<f64> {
     client.column(&format!(
         "SELECT extract(epoch FROM clock_timestamp() - (payload ->> 'at')::timestamptz)::float8
@@ -16,7 +13,7 @@ fn claim_late(client: &mut Client, wait: &str) -> Vec<f64> {
     ))
 }
 
-/// Enqueues so many jobs for one time, which they carry in their payload: in `after`, from now.
+/// Enqueues jobs for the time `after` from now. Their payload has the time.
 fn enqueue(client: &mut Client, jobs: i64, after: &str) {
     client.run(&format!(
         "SELECT count(queue.enqueue('q', jsonb_build_object('at', at), run_at => at))
@@ -28,7 +25,7 @@ fn enqueue(client: &mut Client, jobs: i64, after: &str) {
 fn more_jobs_than_fit_into_memory_fall_due_at_once_and_run_once_in_their_order() {
     let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_ready = 16").start_with_database("app");
     create(&mut client, "q", "");
-    // A lane with a job in memory: what falls due meets a position in the middle.
+    // A lane with a job in memory: the due jobs come at a position in the middle.
     client.run("SELECT queue.enqueue('q', priority => 50)");
     client.run(
         "SELECT count(*) FROM generate_series(1, 1000) AS n,
@@ -36,12 +33,12 @@ fn more_jobs_than_fit_into_memory_fall_due_at_once_and_run_once_in_their_order()
              run_at => now() + '300 ms' + n * 37 % 11 * '1 us'::interval)",
     );
     let due = "SELECT count(*) FROM queue.jobs WHERE run_at < now() AND state = 'ready'";
-    wait::until("all are due", || (client.value::<i64>(due) == 1000).then_some(()));
+    wait::until_true("all are due", || client.value::<i64>(due) == 1000);
     let mut claimed: Vec<(i32, i64)> = Vec::new();
-    wait::until("all are claimed", || {
+    wait::until_true("all are claimed", || {
         let rows = client.query("SELECT priority, job_id FROM queue.claim('q', 7)", &[]).unwrap();
         claimed.extend(rows.iter().map(|row| (row.get::<_, i32>(0), row.get::<_, i64>(1))));
-        (claimed.len() == 1001).then_some(())
+        claimed.len() == 1001
     });
     assert!(claimed.is_sorted(), "{claimed:?}");
     claimed.dedup();
@@ -60,7 +57,7 @@ fn sleeping_workers_get_all_of_many_jobs_that_fall_due_at_once() {
             scope.spawn(|| {
                 let mut client = cluster.connect_to("app");
                 while claimed.load(std::sync::atomic::Ordering::SeqCst) < 1000 {
-                    // Long enough that nobody gets a job by looking again.
+                    // So long a wait that no claim gets a job by looking again.
                     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 5, wait => '8 s')");
                     let before = claimed.fetch_add(ids.len(), std::sync::atomic::Ordering::SeqCst);
                     assert!(!ids.is_empty() || before >= 1000, "slept with {before} of 1000 claimed");
@@ -80,10 +77,10 @@ fn what_fell_due_while_the_server_was_down_starts_with_the_server() {
         enqueue(&mut client, 2, "1 hour");
         let due = SystemTime::now() + Duration::from_secs(1);
         stop(&cluster);
-        wait::until("the jobs are due", || (SystemTime::now() > due).then_some(()));
+        wait::until_true("the jobs are due", || SystemTime::now() > due);
         cluster.start_again();
         client = cluster.connect_to("app");
-        // Not even the worker has to be awake.
+        // The job does not need the worker.
         assert_eq!(claim_late(&mut client, "0").len(), 3);
     }
 }
@@ -95,7 +92,7 @@ fn what_falls_due_after_a_start_is_started_by_the_worker() {
     enqueue(&mut client, 1, "3 s");
     cluster.restart();
     let mut client = cluster.connect_to("app");
-    // Whatever the first claim reads, the second sleeps until the job's time has come.
+    // The second claim sleeps until the job's time, whatever the first one read.
     let late = wait::until("the job is claimed", || claim_late(&mut client, "10 s").pop());
     assert!((0.0..5.0).contains(&late), "{late} s late");
 }
@@ -117,7 +114,7 @@ fn a_delayed_job_starts_in_time_behind_many_that_were_cancelled() {
 #[test]
 fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
     let (_cluster, mut client) =
-        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT count(queue.enqueue('q', delay => '1 year')) FROM generate_series(1, 2000)");
     let half = "SELECT max(generation) FROM queue_internal.segment_log WHERE segment >= 8 AND state = 'o'";
@@ -137,14 +134,14 @@ fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
     let first: i64 = client.value(half);
     cancel(&mut client, 1);
     let begun: i64 = client.value(turns);
-    // More than the eight after which what has ended would be fetched from among few that live. So many live, that a
-    // few jobs more which a turn of the ring catches before their end make no difference.
+    // More jobs than the eight from which ended ones are fetched among few living ones. So many live that the few extra
+    // jobs of a turn make no difference.
     turn(&mut client, "the ring has turned", &mut |client| client.value::<i64>(turns) >= begun + 12);
     assert_eq!(client.value::<i64>(half), first, "nearly two thousand were moved for a few that had ended");
     cancel(&mut client, 1200);
     turn(&mut client, "the half is closed", &mut |client| client.value::<i64>(half) > first);
     let ended = "SELECT count(*) FROM queue_internal.history WHERE outcome = 'x'";
-    wait::until("history has what was cancelled", || (client.value::<i64>(ended) == 1201).then_some(()));
+    wait::until_true("history has what was cancelled", || client.value::<i64>(ended) == 1201);
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'scheduled'"), 799);
 }
 
@@ -152,13 +149,12 @@ fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
 fn a_delay_is_of_the_session_s_calendar() {
     let (mut client, q) = queue("");
     client.run("SET timezone = 'Europe/Berlin'");
-    // Of these three at least one ends beyond a change of the clock.
+    // At least one of these three ends beyond a change of the clock.
     for delay in ["3 months", "6 months", "9 months"] {
         client.run("BEGIN");
         let (earliest, job): (SystemTime, i64) = {
             let sql = format!("SELECT clock_timestamp() + '{delay}', queue.enqueue('{q}', delay => '{delay}')");
-            let row = client.query_one(&sql, &[]).unwrap();
-            (row.get(0), row.get(1))
+            client.row(&sql)
         };
         client.run("COMMIT");
         let run_at: SystemTime = client.value(&format!("SELECT run_at FROM queue.job({job})"));

@@ -1,12 +1,7 @@
-//! The time by which a job must start: no claim is late, what waits too long expires, and nothing is left behind.
-
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, integrity, wait};
+//! The time by which a job must start: no claim is late, overdue jobs expire, and nothing is left behind.
 
 use crate::faults::held::{hold, release};
-use crate::shared::{Database, Sql, create, queue};
+use crate::shared::*;
 
 /// A database without a worker, with queue `q`.
 fn quiet(options: &str) -> (Database, Client) {
@@ -18,19 +13,19 @@ fn enqueue(client: &mut Client, option: &str, value: &str) -> i64 {
     client.value(&format!("SELECT queue.enqueue('q', {option} => {value})"))
 }
 
-/// Waits until this job's time has come.
+/// Waits until this job's time has passed.
 fn pass(client: &mut Client, job: i64) {
     let sql = format!("SELECT count(*) FROM queue.job({job}) WHERE start_by <= clock_timestamp()");
-    wait::until("its time has come", || (client.value::<i64>(&sql) == 1).then_some(()));
+    wait::until_true("its time has come", || client.value::<i64>(&sql) == 1);
 }
 
-/// Waits until the time of all jobs has come that have one.
+/// Waits until all jobs' times have passed.
 fn pass_all(client: &mut Client) {
     let sql = "SELECT count(*) FROM queue.jobs WHERE start_by > clock_timestamp()";
-    wait::until("all times have come", || (client.value::<i64>(sql) == 0).then_some(()));
+    wait::until_true("all times have come", || client.value::<i64>(sql) == 0);
 }
 
-/// Ends what has expired.
+/// Ends the expired jobs. Returns their number.
 fn expire(client: &mut Client) -> i64 {
     let mut all = 0;
     loop {
@@ -43,7 +38,7 @@ fn expire(client: &mut Client) -> i64 {
 }
 
 fn becomes(client: &mut Client, job: i64, state: &str) {
-    wait::until(&format!("job {job} is {state}"), || (client.state(job) == state).then_some(()));
+    wait::until_true(&format!("job {job} is {state}"), || client.state(job) == state);
 }
 
 #[test]
@@ -66,8 +61,7 @@ fn a_job_that_no_worker_has_claimed_in_time_expires_and_all_views_say_so() {
         assert_eq!(client.state(job), "expired");
         let told: (i32, bool, bool) = {
             let sql = format!("SELECT attempt, claimed_at IS NULL, finished_at >= start_by FROM queue.job({job})");
-            let row = client.query_one(&sql, &[]).unwrap();
-            (row.get(0), row.get(1), row.get(2))
+            client.row(&sql)
         };
         assert_eq!(told, (1, true, true), "no attempt was begun");
         assert_eq!(client.value::<String>(&format!("SELECT state FROM queue.job_attempts({job})")), "expired");
@@ -85,8 +79,7 @@ fn a_job_that_no_worker_has_claimed_in_time_expires_and_all_views_say_so() {
         ("metrics", "SELECT value::bigint FROM queue_internal.metric WHERE name = 'pg_queue_expired_total'"),
         ("recounted", "SELECT sum(expired)::bigint FROM queue_internal.tallies(true)"),
     ] {
-        let sql = sql.replace("') + 1", "')");
-        assert_eq!(client.value::<i64>(&sql), if what == "search" { 2 } else { 3 }, "{what}");
+        assert_eq!(client.value::<i64>(&sql.replace("') + 1", "')")), if what == "search" { 2 } else { 3 }, "{what}");
     }
     assert_eq!(client.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"), [living]);
     integrity::check(&mut client);
@@ -94,7 +87,7 @@ fn a_job_that_no_worker_has_claimed_in_time_expires_and_all_views_say_so() {
 
 #[test]
 fn no_claim_is_late_wherever_the_job_waits() {
-    // In memory, behind it, in a group, in a stage: nobody ends what has expired, and no claim gets it.
+    // In memory, beyond memory, in a group, in a stage: no claim gets an expired job.
     for options in
         ["", "max_running_per_group => 1", "strict_order => true", "rate_limit => 1000", "stages => '{a, b}'"]
     {
@@ -129,8 +122,7 @@ fn a_worker_that_sleeps_does_not_get_a_late_job_and_the_worker_ends_it_by_itself
     for job in &jobs[..2] {
         becomes(&mut client, *job, "expired");
     }
-    let counted = format!("SELECT sum(expired)::bigint FROM queue.activity('{q}')");
-    assert_eq!(client.value::<i64>(&counted), 2);
+    assert_eq!(client.value::<i64>(&format!("SELECT sum(expired)::bigint FROM queue.activity('{q}')")), 2);
     client.run(&format!("SELECT queue.resume('{q}')"));
     assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}', 10, wait => '5 s')")), jobs[2..]);
 }
@@ -156,9 +148,9 @@ fn what_a_transaction_has_when_its_time_comes_runs_if_it_commits_and_expires_oth
         expire(&mut client);
         assert!(["ready", "running"].contains(&client.state(job).as_str()), "{begin}: {}", client.state(job));
         other.run(end);
-        wait::until("it has its state", || {
+        wait::until_true("it has its state", || {
             expire(&mut client);
-            (client.state(job) == state).then_some(())
+            client.state(job) == state
         });
         assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0, "{begin}; {end}");
         integrity::check(&mut client);
@@ -188,9 +180,9 @@ fn a_claim_that_has_taken_a_job_when_the_duty_comes_by_leaves_it_to_the_duty() {
         pass(&mut client, job);
         expire(&mut client);
         assert_eq!(release(held), "", "{point}");
-        wait::until("it has expired", || {
+        wait::until_true("it has expired", || {
             expire(&mut client);
-            (client.state(job) == "expired").then_some(())
+            client.state(job) == "expired"
         });
         integrity::check(&mut client);
     }
@@ -207,9 +199,9 @@ fn a_look_of_the_duty_that_fails_leaves_nothing_behind() {
          AND pid <> pg_backend_pid() AND datname = current_database()",
     );
     release(held);
-    wait::until("it has expired", || {
+    wait::until_true("it has expired", || {
         expire(&mut client);
-        (client.state(job) == "expired").then_some(())
+        client.state(job) == "expired"
     });
     integrity::check(&mut client);
 }
@@ -230,7 +222,7 @@ fn a_retry_keeps_the_time_and_a_failure_that_leaves_none_is_the_last() {
         .value::<Option<String>>("SELECT queue.fail(id, 'boom', retry_in => '2 hours')::text FROM queue.claim('q')");
     assert_eq!((next, client.state(job).as_str()), (None, "dead"));
     assert_eq!(client.value::<String>(&format!("SELECT error FROM queue.job({job})")), "boom");
-    // A retry by hand is a new beginning.
+    // A retry by hand starts anew.
     client.run(&format!("SELECT queue.retry({job})"));
     let never: bool = client.value(&format!("SELECT start_by IS NULL AND state = 'ready' FROM queue.job({job})"));
     assert!(never);
@@ -313,7 +305,7 @@ fn a_flow_that_expires_first_cancels_its_members() {
     );
     client.maintain_until(&format!("(SELECT state FROM queue.job({next})) = 'ready'"));
     assert_eq!(client.value::<i64>("SELECT expired FROM queue.stats"), 1);
-    // An expired member does not hold up its flow, as a cancelled one does not.
+    // An expired member does not hold up its flow, like a cancelled one.
     let flow: i64 = client.value(r#"SELECT queue.enqueue_flow('q', '[{"task": "a", "start_within": "1 ms"}]')"#);
     client.maintain_until(&format!("(SELECT state FROM queue.job({flow})) = 'completed'"));
     assert_eq!(client.value::<i64>(&format!("SELECT expired FROM queue.flows WHERE job_id = {flow}")), 1);
@@ -330,7 +322,7 @@ fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_wha
         let delay = if upon == "overdue" { ", delay => '1 hour'" } else { "" };
         client.value(&format!("SELECT queue.enqueue('q', after => ARRAY{jobs:?}, upon => '{upon}'{delay})"))
     };
-    // It comes in time.
+    // The event comes in time.
     let resolved = event(&mut client, "2 days");
     let paid = after(&mut client, &[resolved], "completed");
     assert_eq!(expire(&mut client), 0);
@@ -340,7 +332,7 @@ fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_wha
         client.count(&format!("SELECT FROM queue.job({resolved}) WHERE start_by > now() + interval '47 hours'")),
         1
     );
-    // It does not come.
+    // The event does not come.
     let other = client.enqueue("q");
     let late = event(&mut client, "100 ms");
     let jobs = ["completed", "failed", "ended", "overdue", "any"].map(|upon| after(&mut client, &[late], upon));
@@ -365,7 +357,7 @@ fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_wha
         client.refused(&format!("SELECT queue.{verb}({late})"), "55000");
     }
     client.refused(&format!("SELECT queue.enqueue('q', flow => {late})"), "55000");
-    // A resolve that is committed late has come in time, one that is rolled back has not.
+    // A resolve that commits late came in time. A rolled-back resolve did not.
     for commits in [true, false] {
         let event = event(&mut client, "50 ms");
         let next = after(&mut client, &[event], "completed");
@@ -405,7 +397,7 @@ fn a_call_under_a_key_gives_a_waiting_job_the_time_of_that_call() {
         call(&mut client, "'5 hours'");
         client.run(&format!("SELECT queue.complete({id})"));
         assert_eq!((client.state(job).as_str(), by(&mut client, job)), ("ready", Some(5.0)), "{verb}");
-        // The key of an expired job is free.
+        // An expired job frees its key.
         client.run("SELECT queue.complete(id) FROM queue.claim('q')");
         let brief = call(&mut client, "'1 ms'");
         pass(&mut client, brief);
@@ -432,7 +424,7 @@ fn copies_of_events_and_dead_jobs_and_the_jobs_of_schedules() {
     client.run("SELECT queue.schedule('s', 'q', every => '1 hour', start_within => '1 hour')");
     client.run("SELECT queue.run_schedule('s')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE start_by > now() + '59 minutes' AND state = 'ready'"), 1);
-    // No copy of an expired job.
+    // An expired job is not copied.
     let brief = enqueue(&mut client, "start_within", "'1 ms'");
     pass(&mut client, brief);
     expire(&mut client);
@@ -479,7 +471,7 @@ fn what_makes_no_sense_is_refused() {
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', start_within => '1 hour')"));
     let failure = client.refused(&format!("SELECT queue.reschedule({job}, now() + '2 hours')"), "55000");
     assert_eq!(failure.message, format!("job {job} would expire before it may start"));
-    // Of many jobs it is refused alone.
+    // In a call for many it alone is refused.
     let other = client.enqueue(&q);
     let many =
         format!("SELECT outcome FROM queue.reschedule_many(ARRAY[{job}, {other}], now() + '2 hours') ORDER BY outcome");
@@ -501,7 +493,7 @@ fn many_that_expire_at_the_same_moment_all_end_and_those_behind_them_run() {
     let living = client.enqueue("q");
     pass_all(&mut client);
     assert_eq!(client.column::<i64>("SELECT job_id FROM queue.claim('q', 100)"), [living]);
-    // One look ends a thousand, in the middle of a moment.
+    // One pass ends a thousand jobs, and the next pass begins in the middle of a moment.
     let look = "SELECT coalesce(sum(did), 0)::bigint FROM queue.maintain() WHERE duty = 'expire_waiting'";
     let looks: Vec<i64> = (0..7).map(|_| client.value(look)).collect();
     assert_eq!(looks.iter().sum::<i64>(), 5000, "{looks:?}");
@@ -519,19 +511,17 @@ fn a_worker_that_leaves_time_to_running_jobs_ends_all_that_expire() {
              generate_series(1, 5000) AS n,
              LATERAL queue.enqueue('q', to_jsonb(n), start_by => at)",
     );
-    wait::until("all have expired, beside one that runs", || {
-        client.value::<bool>("SELECT (expired, running) = (5000, 1) FROM queue.stats").then_some(())
+    wait::until_true("all have expired, beside one that runs", || {
+        client.value::<bool>("SELECT (expired, running) = (5000, 1) FROM queue.stats")
     });
     integrity::check(&mut client);
 }
 
 #[test]
 fn a_crash_a_promotion_and_the_ring_of_segments_lose_no_time() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .conf("max_prepared_transactions = 5")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "max_prepared_transactions = 5"])
+            .start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "other", "");
     let moved = "SELECT count(*) FROM (SELECT job_id FROM queue_internal.attempt_8 UNION SELECT job_id
@@ -548,7 +538,7 @@ fn a_crash_a_promotion_and_the_ring_of_segments_lose_no_time() {
     drop(client);
     cluster.restart_killed();
     let mut client = cluster.connect_to("app");
-    // A prepared enqueue, of whose commit memory is told nothing.
+    // A prepared enqueue: memory is not told of its commit.
     client.run("BEGIN");
     let prepared = enqueue(&mut client, "start_within", "'10 ms'");
     pass(&mut client, prepared);
@@ -562,7 +552,7 @@ fn a_crash_a_promotion_and_the_ring_of_segments_lose_no_time() {
     cluster.stop_immediate();
     standby.promote();
     let mut client = standby.connect_to("app");
-    wait::until("it is a primary", || (!client.value::<bool>("SELECT pg_is_in_recovery()")).then_some(()));
+    wait::until_true("it is a primary", || !client.value::<bool>("SELECT pg_is_in_recovery()"));
     wait::within("it has expired", Duration::from_secs(60), || (client.state(job) == "expired").then_some(()));
     assert_eq!((client.state(kept).as_str(), client.state(late).as_str()), ("ready", "scheduled"));
     assert_eq!(client.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"), [kept]);

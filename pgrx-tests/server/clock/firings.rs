@@ -1,8 +1,7 @@
-//! Slots that were missed, and the log of firings, which says what has run. The time is set as in `schedules`.
+//! Missed slots, and the log of firings. The time is set as in `schedules`.
 
 use crate::clock::schedules::{Stage, maintain, set_clock};
-use crate::shared::{Sql, create, server};
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
 #[test]
 fn missed_slots_go_the_way_that_was_chosen() {
@@ -25,7 +24,7 @@ fn missed_slots_go_the_way_that_was_chosen() {
         stage.fire("2026-01-05 10:05:30Z");
         assert_eq!(stage.slots(), expected, "{missed}");
         assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-05 10:06:00+00"), "{missed}");
-        // What was skipped stays so, for the session that comes next.
+        // Skipped slots stay skipped, also for the next session.
         let mut other = stage.database.connect();
         set_clock(&mut other, "2026-01-05 10:05:40Z");
         maintain(&mut other);
@@ -54,7 +53,7 @@ fn a_thousand_are_made_up_for_and_the_rest_is_skipped_with_a_warning() {
 #[test]
 fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("autovacuum = off").start_with_database("app");
+        Cluster::with(&["pg_queue.reclaim_delay = 0", "autovacuum = off"]).start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
@@ -70,7 +69,7 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
     let mut turns = 0;
     let mut largest = 0;
     for second in 1..=400 {
-        // A thousand at once, minus those that are on time.
+        // A thousand missed slots, minus those that are on time.
         set_clock(&mut client, &format!("2026-01-05 {}", clock_time(second * 95)));
         for _ in 0..second % 3 {
             client.failure("SELECT 1 / (count(*) - count(*)) FROM queue.maintain()");
@@ -90,7 +89,7 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
         }
     }
     assert!(turns > 6, "{turns} turns");
-    // Two halves of half a megabyte, their keys, and what one outage adds.
+    // Two halves of half a megabyte, their keys, and the firings of one outage.
     assert!(largest < 4_000_000, "{largest} bytes");
     // No slot of the outages was lost or doubled by a turn.
     let (jobs, distinct, first, last): (i64, i64, String, String) = {
@@ -115,7 +114,7 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
     pinned.run("COMMIT");
 }
 
-/// A time of day, so many seconds after ten o'clock.
+/// The time of day this number of seconds after ten o'clock.
 fn clock_time(seconds: i32) -> String {
     format!("{}:{:02}:{:02}Z", 10 + seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
@@ -123,7 +122,7 @@ fn clock_time(seconds: i32) -> String {
 #[test]
 fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.reclaim = off").start_with_database("app");
+        Cluster::with(&["pg_queue.reclaim_delay = 0", "pg_queue.reclaim = off"]).start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
@@ -139,7 +138,7 @@ fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
     client.run("SELECT queue.unschedule('s')");
     client.run("ALTER SYSTEM SET pg_queue.reclaim = on");
     client.run("SELECT pg_reload_conf()");
-    // Another session, which has not looked at its size.
+    // Another session, which has not looked at the log's size.
     let mut client = wait::until("new sessions may turn it", || {
         let mut client = cluster.connect_to("app");
         client.value::<bool>("SELECT current_setting('pg_queue.reclaim')::boolean").then_some(client)
@@ -168,10 +167,8 @@ fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
 
 #[test]
 fn the_log_of_firings_turns_though_every_session_is_short() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.reclaim_delay = '10 ms'")
-        .conf("pg_queue.worker = off")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.reclaim_delay = '10 ms'", "pg_queue.worker = off"]).start_with_database("app");
     create(&mut client, "q", "");
     set_clock(&mut client, "2026-01-05 10:00Z");
     client.run(
@@ -205,7 +202,7 @@ fn of_more_than_a_thousand_missed_slots_the_same_run_whenever_they_fit() {
     let mut stage = Stage::at("2026-01-01 00:00:00+00");
     stage.client.run("SELECT queue.alter('q', max_waiting => 300)");
     stage.schedule("'s', 'q', every => '1 minute', missed => 'all', starts_at => '2026-01-01 00:00:00+00'");
-    // 1440 slots: the first thousand are to run.
+    // 1440 slots: the first thousand will run.
     stage.fire("2026-01-02 00:00:30+00");
     assert_eq!(stage.slots().len(), 300, "as many as fit");
     let mut hours = 0;
@@ -213,23 +210,21 @@ fn of_more_than_a_thousand_missed_slots_the_same_run_whenever_they_fit() {
         hours += 1;
         assert!(hours < 10, "{} slots", stage.slots().len());
         stage.client.run("SELECT queue.complete(id) FROM queue.claim('q', 1000)");
-        // By another process, which knows nothing; the log is all there is. More slots are missed meanwhile.
+        // A process without knowledge reads the log. More slots are missed meanwhile.
         let mut other = stage.database.connect();
         set_clock(&mut other, &format!("2026-01-02 0{hours}:00:30+00"));
         maintain(&mut other);
     }
     let slots = stage.slots();
     assert_eq!((slots[0].as_str(), slots[999].as_str()), ("2026-01-01T00:01:00Z", "2026-01-01T16:40:00Z"));
-    // Those behind them were skipped; what was missed since the first look comes after.
+    // Later slots of the first outage were skipped. Slots missed since then come next.
     stage.client.run("SELECT queue.alter('q', reset => '{max_waiting}')");
     stage.fire(&format!("2026-01-02 0{hours}:00:40+00"));
     let slots = stage.slots();
     assert_eq!(slots.len() as i64, 1000 + hours * 60);
     assert_eq!(slots[1000], "2026-01-02T00:01:00Z");
-    assert_eq!(
-        stage.client.value::<i64>("SELECT count(DISTINCT headers->>'slot') FROM queue.jobs"),
-        slots.len() as i64
-    );
+    let found = stage.client.value::<i64>("SELECT count(DISTINCT headers->>'slot') FROM queue.jobs");
+    assert_eq!(found, slots.len() as i64);
 }
 
 #[test]

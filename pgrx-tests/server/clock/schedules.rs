@@ -1,19 +1,17 @@
-//! Schedules: what they plan, what they enqueue, and what becomes of them. No test waits for a clock: the time is
-//! set by `pg_queue.clock_offset`, in a session that does the worker's duties.
-
-use postgres::Client;
+//! Schedules: what they plan, what they enqueue, and what happens to them. No test waits for a clock:
+//! `pg_queue.clock_offset` sets the time in a session that does the worker's duties.
 
 use crate::operations::doctor::finding;
-use crate::shared::{Database, Sql, create, server, wait_blocked};
+use crate::shared::*;
 
-/// A database without a worker, in which this session is the clock.
+/// A database without a worker. This session sets the time and does the duties.
 pub struct Stage {
     pub client: Client,
     pub database: Database,
 }
 
 impl Stage {
-    /// With a queue `q`; it is this time.
+    /// A stage with a queue `q`, at this time.
     pub fn at(time: &str) -> Self {
         let (database, client) = Database::without_worker().with_queue("q", "");
         let mut stage = Self { client, database };
@@ -21,7 +19,7 @@ impl Stage {
         stage
     }
 
-    /// It is this time now.
+    /// Sets the time.
     pub fn set(&mut self, time: &str) {
         set_clock(&mut self.client, time);
     }
@@ -36,7 +34,7 @@ impl Stage {
         self.client.value(&format!("SELECT queue.schedule({arguments})::text"))
     }
 
-    /// The slots of the jobs that were enqueued, in this order.
+    /// The slots of the enqueued jobs, in order.
     pub fn slots(&mut self) -> Vec<String> {
         self.client.column("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id")
     }
@@ -47,7 +45,7 @@ impl Stage {
     }
 }
 
-/// The schedules of this session live at this time.
+/// Sets the time for the schedules of this session.
 pub fn set_clock(client: &mut Client, time: &str) {
     client.run(&format!(
         "SELECT set_config('pg_queue.clock_offset', extract(epoch \
@@ -93,14 +91,14 @@ fn a_clock_that_is_set_doubles_nothing() {
     stage.fire("2026-01-05 10:20:00Z");
     let slots = ["2026-01-05T10:10:00Z", "2026-01-05T10:20:00Z"];
     assert_eq!(stage.slots(), slots);
-    // Back: what was fired is not fired again, not even by a session that knows nothing yet.
+    // The clock goes back: no slot fires twice, not even in a session without knowledge.
     for time in ["2026-01-05 09:55:00Z", "2026-01-05 10:10:00Z", "2026-01-05 10:19:59Z", "2026-01-05 10:20:01Z"] {
         let mut other = stage.database.connect();
         set_clock(&mut other, time);
         maintain(&mut other);
         stage.fire(time);
         assert_eq!(stage.slots(), slots, "{time}");
-        // What is shown of the future is what will be fired.
+        // The view shows the slots that will fire.
         let next = Some("2026-01-05 10:30:00+00".to_owned());
         assert_eq!(stage.shown("next_run_at"), next, "{time}");
         let upcoming = stage.client.column::<String>("SELECT u::text FROM queue.upcoming('s', 1) AS u").pop();
@@ -109,13 +107,13 @@ fn a_clock_that_is_set_doubles_nothing() {
         assert_eq!(silent, time < "2026-01-05 10:15:00Z", "{time}");
     }
     stage.fire("2026-01-05 10:30:00Z");
-    // Forward: as after an outage.
+    // The clock goes forward, as after an outage.
     stage.fire("2026-01-05 11:00:30Z");
     assert_eq!(stage.slots().len(), 6);
     assert_eq!(stage.client.value::<i64>("SELECT count(DISTINCT headers->>'slot') FROM queue.jobs"), 6);
 }
 
-/// Lets every hour of these days come, and returns when slots were fired, in this zone.
+/// Sets each hour of these days in turn. Returns the fired slots, in this zone.
 fn fired(zone: &str, cron: &str, from: &str, hours: i32) -> Vec<String> {
     let mut stage = Stage::at(from);
     stage.schedule(&format!("'s', 'q', cron => '{cron}', timezone => '{zone}', missed => 'all'"));
@@ -146,7 +144,7 @@ fn daylight_saving_in_berlin() {
 
 #[test]
 fn daylight_saving_on_lord_howe() {
-    // Half an hour: from 2:00 to 2:30, and from 2:00 to 1:30.
+    // The clock changes by half an hour: from 2:00 to 2:30, and from 2:00 to 1:30.
     let forward = |cron| fired("Australia/Lord_Howe", cron, "2026-10-03 13:29:59Z", 6);
     let back = |cron| fired("Australia/Lord_Howe", cron, "2026-04-04 12:59:59Z", 6);
     assert_eq!(forward("15 2 * * *"), ["2026-10-04 02:30:00+11"]);
@@ -174,7 +172,7 @@ fn every_counts_from_the_planned_time() {
         stage.client.column::<String>("SELECT t::text FROM queue.upcoming('month', 4) AS t"),
         ["2026-01-31 12:00:00+00", "2026-02-28 12:00:00+00", "2026-03-31 12:00:00+00", "2026-04-30 12:00:00+00"]
     );
-    // However late it was looked at.
+    // The slot is right however late the duty looks.
     for time in ["2026-01-31 12:00:03Z", "2026-02-28 12:00:02Z", "2026-03-31 19:00Z"] {
         stage.fire(time);
     }
@@ -189,7 +187,7 @@ fn a_run_is_skipped_while_the_last_ones_job_is_live() {
     stage.fire("2026-01-05 10:01:00Z");
     stage.fire("2026-01-05 10:02:00Z");
     stage.client.run("SELECT FROM queue.claim('q')");
-    // Also for one that has to read it.
+    // This holds also for a session that reads the schedule.
     let mut other = stage.database.connect();
     set_clock(&mut other, "2026-01-05 10:03:00Z");
     maintain(&mut other);
@@ -205,7 +203,7 @@ fn a_run_is_skipped_while_the_last_ones_job_is_live() {
     stage.client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     stage.fire("2026-01-05 10:06:00Z");
     assert_eq!(stage.slots().len(), 3);
-    // Of several at once it is the first that runs.
+    // Of several missed slots the first one runs.
     stage.client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     stage.schedule("'s', 'q', cron => '* * * * *', overlap => false, missed => 'all'");
     stage.fire("2026-01-05 10:10:30Z");
@@ -220,7 +218,7 @@ fn slots_of_a_pause_are_not_missed() {
     stage.client.run("SELECT queue.pause_schedule('s')");
     assert_eq!((stage.shown("next_run_at"), stage.shown("is_paused").as_deref()), (None, Some("true")));
     stage.fire("2026-01-05 10:05:30Z");
-    // A program that starts does not end the pause.
+    // A repeated `queue.schedule` does not end the pause.
     assert_eq!(stage.schedule("'s', 'q', cron => '* * * * *', missed => 'all'"), None);
     stage.fire("2026-01-05 10:06:30Z");
     stage.client.run("SELECT queue.resume_schedule('s'), queue.resume_schedule('s')");
@@ -236,12 +234,12 @@ fn the_same_name_replaces() {
     create(&mut stage.client, "r", "");
     let first = stage.schedule("'s', 'q', '1', every => '1 hour'");
     assert_eq!(first.as_deref().map(|next| &next[..16]), Some("2026-01-05 11:00"));
-    // The same plan keeps its slots, whatever else is new.
+    // The same plan keeps its slots when other options change.
     stage.set("2026-01-05 10:59:00Z");
     assert_eq!(stage.schedule("'s', 'r', '2', every => '1 hour', timezone => 'utc', priority => 1"), first);
     stage.fire("2026-01-05 11:00:31Z");
     assert_eq!(stage.client.column::<String>("SELECT concat(queue_name, payload, priority) FROM queue.jobs"), ["r21"]);
-    // Another one begins now: nothing of the old one is left, and nothing of the new one is missed.
+    // Another plan begins now: no slot of the old plan is left, and no slot of the new plan is missed.
     stage.set("2026-01-05 12:30:00Z");
     let next = stage.schedule("'s', 'q', '3', cron => '0 * * * *', missed => 'all'");
     assert_eq!(next.as_deref(), Some("2026-01-05 13:00:00+00"));
@@ -250,13 +248,13 @@ fn the_same_name_replaces() {
     stage.fire("2026-01-05 13:00:00Z");
     assert_eq!(stage.client.count("SELECT FROM queue.schedules"), 1);
     assert_eq!(stage.client.column::<String>("SELECT payload::text FROM queue.jobs ORDER BY job_id"), ["2", "3"]);
-    // A slot that fell due and was not yet fired is not lost by that.
+    // A due slot that has not fired yet is not lost.
     stage.set("2026-01-05 14:00:01Z");
     let next = stage.schedule("'s', 'q', '4', cron => '0 * * * *'");
     assert_eq!(next.as_deref(), Some("2026-01-05 14:00:00+00"));
     maintain(&mut stage.client);
     assert_eq!(stage.slots().last().map(String::as_str), Some("2026-01-05T14:00:00Z"));
-    // Nor is one fired twice when it is taken up by another plan.
+    // A slot does not fire twice when another plan has it, too.
     stage.schedule("'s', 'q', '5', cron => '*/10 * * * *'");
     maintain(&mut stage.client);
     assert_eq!(stage.slots().len(), 3);
@@ -276,7 +274,7 @@ fn nothing_before_the_start_and_nothing_from_the_end_on() {
     assert_eq!(stage.slots(), ["2026-01-05T10:03:00Z", "2026-01-05T10:04:00Z"]);
     assert_eq!(stage.shown("next_run_at"), None);
     assert_eq!(stage.client.count("SELECT FROM queue.upcoming('s')"), 0);
-    // One that has ended begins anew when its end is moved, without what lies in between.
+    // An ended schedule with a new end continues, without the slots in between.
     let next = stage.schedule(
         "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', \
             ends_at => '2026-01-05 10:30Z'",
@@ -295,14 +293,14 @@ fn what_is_rolled_back_is_not_planned() {
     assert_eq!(stage.client.column::<String>("SELECT name FROM queue.schedules"), ["s"]);
     stage.fire("2026-01-05 10:01:00Z");
     assert_eq!(stage.client.column::<String>("SELECT headers->>'schedule' FROM queue.jobs"), ["s"]);
-    // And a firing that is rolled back is made up for.
+    // A rolled-back firing is repeated.
     stage.set("2026-01-05 10:02:00Z");
     let sql = "SELECT duty, did, 1 / (did - 1) FROM queue.maintain() WHERE duty = 'fire_schedules'";
     stage.client.refused(sql, "22012");
     assert_eq!(stage.slots().len(), 1);
     maintain(&mut stage.client);
     assert_eq!(stage.slots(), ["2026-01-05T10:01:00Z", "2026-01-05T10:02:00Z"]);
-    // In a transaction block nothing is fired: nobody could fire the next slot before it ends.
+    // In a transaction block nothing fires: no other session could fire the next slot until it ends.
     stage.set("2026-01-05 10:03:00Z");
     stage.client.run("BEGIN; SELECT FROM queue.maintain(); COMMIT");
     assert_eq!(stage.slots().len(), 2);
@@ -319,10 +317,8 @@ fn a_run_by_hand_changes_no_plan() {
     let job: i64 = stage.client.value("SELECT queue.run_schedule('s')");
     stage.client.run("SELECT queue.resume_schedule('s')");
     assert_eq!(stage.shown("last_job_id"), None);
-    assert_eq!(
-        stage.client.value::<String>(&format!("SELECT payload || headers::text FROM queue.job({job})")),
-        "1{\"schedule\": \"s\"}"
-    );
+    let found = stage.client.value::<String>(&format!("SELECT payload || headers::text FROM queue.job({job})"));
+    assert_eq!(found, "1{\"schedule\": \"s\"}");
     stage.fire("2026-01-05 10:01:00Z");
     assert_eq!(stage.client.count("SELECT FROM queue.jobs"), 2);
     assert_eq!(stage.shown(&format!("(last_job_id > {job})")).as_deref(), Some("true"));
@@ -335,7 +331,7 @@ fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
         create(&mut stage.client, &format!("q_{name}"), "");
         stage.schedule(&format!("'{name}', 'q_{name}', cron => '* * * * *', missed => 'all'"));
     }
-    // By a transaction that has not ended: the slot is fired when it is rolled back, and not before.
+    // An open transaction drops the schedule: the slot fires after its rollback, and not before.
     let mut dropper = stage.database.connect();
     dropper.run("BEGIN; SELECT queue.drop('q_broken', force => true)");
     stage.fire("2026-01-05 10:01:00Z");
@@ -349,7 +345,7 @@ fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
     let warnings =
         || server().log().lines().filter(|line| line.contains("schedule \"broken\" could not be fired")).count();
     assert_eq!(warnings(), 1);
-    // One whose queue is gone, which only a write to the tables can bring about.
+    // A schedule without its queue, which only a write to the tables can bring about.
     stage.client.run(
         "DELETE FROM queue_internal.lane AS l USING queue_internal.queue AS q WHERE q.queue_id = l.queue_id
          AND queue_name = 'q_broken'",
@@ -358,19 +354,15 @@ fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
     for minute in 3..8 {
         stage.fire(&format!("2026-01-05 10:0{minute}:00Z"));
     }
-    assert_eq!(
-        stage.client.column::<i64>("SELECT count(*) FROM queue.jobs GROUP BY headers->>'schedule' ORDER BY 1"),
-        [7, 7]
-    );
+    let found = stage.client.column::<i64>("SELECT count(*) FROM queue.jobs GROUP BY headers->>'schedule' ORDER BY 1");
+    assert_eq!(found, [7, 7]);
     assert_eq!(warnings(), 2);
     let overdue = "SELECT next_run_at::text FROM queue.schedules WHERE name = 'broken'";
     assert_eq!(stage.client.value::<String>(overdue), "2026-01-05 10:03:00+00");
     stage.client.run("SELECT queue.unschedule('broken')");
     stage.fire("2026-01-05 10:08:00Z");
-    assert_eq!(
-        stage.client.column::<i64>("SELECT count(*) FROM queue.jobs GROUP BY headers->>'schedule' ORDER BY 1"),
-        [8, 8]
-    );
+    let got = stage.client.column::<i64>("SELECT count(*) FROM queue.jobs GROUP BY headers->>'schedule' ORDER BY 1");
+    assert_eq!(got, [8, 8]);
 }
 
 #[test]
@@ -386,7 +378,7 @@ fn a_server_in_trouble_is_no_fault_of_a_schedule() {
     for (setting, code) in [("lock_timeout", "55P03"), ("statement_timeout", "57014")] {
         stage.client.run(&format!("SET {setting} = '50 ms'"));
         stage.client.refused(maintain, code);
-        // Nothing of it is left open.
+        // No subtransaction is left open.
         stage.client.run(&format!("RESET {setting}"));
         assert_eq!(stage.slots(), [""; 0]);
     }
@@ -406,12 +398,12 @@ fn a_queue_is_not_dropped_under_its_schedules() {
     stage.client.run("SELECT queue.drop('q', force => true)");
     assert_eq!(stage.client.count("SELECT FROM queue.schedules"), 0);
     stage.fire("2026-01-05 10:01:00Z");
-    // Two transactions, of which only one can have its way; neither waits.
+    // Two transactions of which only one can succeed. Neither waits.
     create(&mut stage.client, "q", "");
     let mut other = stage.database.connect();
     other.run("BEGIN; SELECT queue.schedule('s', 'q', cron => '* * * * *')");
     stage.client.refused("SELECT queue.drop('q')", "55000");
-    // A server tells of an error before it undoes the transaction; until then the queue is being dropped.
+    // A server sends an error before it rolls back. Until then the queue is being dropped.
     stage.client.run("SELECT");
     other.run("COMMIT");
     other.run("BEGIN; SELECT queue.drop('q', force => true)");
@@ -481,7 +473,7 @@ fn bad_input_is_refused_and_its_place_shown() {
         stage.client.run("ROLLBACK");
     }
     assert_eq!(stage.client.count("SELECT FROM queue.upcoming('there', 0)"), 0);
-    // The ends of time do no harm.
+    // The limits of time are accepted.
     for plan in [
         "every => '5000 years'",
         "every => '1 month 1 day 0.1 s', starts_at => '4713-01-01 BC'",
@@ -493,7 +485,7 @@ fn bad_input_is_refused_and_its_place_shown() {
         }
     }
     stage.client.run("SELECT queue.unschedule('ends')");
-    // NULL is the default everywhere.
+    // NULL means the default for every argument.
     stage.schedule("'n', 'q', NULL, NULL, '1 s', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
     let sql =
         "SELECT concat_ws(' ', payload, timezone, missed, overlap, priority) FROM queue.schedules WHERE name = 'n'";
@@ -519,7 +511,7 @@ fn what_a_full_queue_has_room_for_is_fired() {
     let minutes = |slots: &[String]| slots.iter().map(|slot| slot[14..16].to_owned()).collect::<Vec<_>>();
     stage.fire("2026-01-01 00:20:30+00");
     assert_eq!(minutes(&stage.slots()), ["01", "02", "03"], "the oldest, as many as fit");
-    // Tried again now and then; what has room by then goes in.
+    // The slots are retried, and those with room are enqueued.
     stage.client.run("SELECT queue.complete(id) FROM queue.claim('q', 2)");
     stage.fire("2026-01-01 00:22:30+00");
     assert_eq!(minutes(&stage.slots()), ["01", "02", "03", "04", "05"]);
@@ -594,7 +586,6 @@ fn what_cannot_be_seen_is_not_said_to_be_done() {
         late.refused(&format!("SELECT {verb}"), "40001");
         late.run("ROLLBACK TO here");
     }
-    // It is not paused.
     late.run("SELECT queue.resume_schedule('s'); COMMIT");
     assert_eq!(stage.shown("is_paused").as_deref(), Some("false"));
 }

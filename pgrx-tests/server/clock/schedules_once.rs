@@ -1,17 +1,12 @@
-//! Each slot of a schedule enqueues one job, whatever happens to the server, to its worker, or beside it. The worker
-//! fires here, by the real clock; the slots are counted from outside.
+//! Each slot of a schedule enqueues one job, through crashes, kills and concurrent calls. The worker fires by the real
+//! clock, and the tests count the slots.
 
-use std::thread::{self, sleep};
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+use std::thread::sleep;
 
 use crate::clock::schedules::{maintain, set_clock};
-use crate::random::Random;
-use crate::shared::{Database, Sql, create, server};
+use crate::shared::*;
 
-/// Two schedules of ten slots a second, each with a queue of its own, and one of a slot a second.
+/// Two schedules of ten slots a second, each with its own queue, and one of a slot a second.
 fn schedule(client: &mut Client) {
     for name in ["fast", "fast_too", "cron"] {
         create(client, name, "");
@@ -27,13 +22,13 @@ fn jobs(client: &mut Client) -> i64 {
     client.value("SELECT count(*) FROM queue.jobs")
 }
 
-/// Waits until so many jobs more are there.
+/// Waits until this number of further jobs exist.
 fn wait_for_more(client: &mut Client, count: i64) {
     let before = jobs(client);
-    wait::until("slots are fired", || (jobs(client) >= before + count).then_some(()));
+    wait::until_true("slots are fired", || jobs(client) >= before + count);
 }
 
-/// Every slot from the first to the last has one job, and the log of firings says the same.
+/// Every slot from the first to the last has one job, and the log of firings agrees.
 fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
     client.run("SELECT queue.pause_schedule(name) FROM queue.schedules");
     let sql = "SELECT headers->>'schedule', count(*), count(DISTINCT headers->>'slot'),
@@ -132,9 +127,9 @@ fn while_others_do_the_same_duty() {
 }
 
 #[test]
-fn nobody_waits_for_one_who_fires_and_does_not_end() {
+fn an_open_transaction_that_fires_a_schedule_blocks_no_other_session() {
     let (database, mut client) = Database::new().with_queue("q", "");
-    // A session that has the token holds it for long: a statement that fires, and then waits at a gate.
+    // A session holds the token for long: its statement fires, and then waits at a gate.
     let mut gate = database.connect();
     gate.run("SELECT pg_advisory_lock(1)");
     let mut holder = database.connect();
@@ -143,18 +138,18 @@ fn nobody_waits_for_one_who_fires_and_does_not_end() {
     holder.run("SELECT queue.schedule('far', 'q', cron => '0 0 1 1 *', starts_at => '2100-06-01 00:00Z')");
     set_clock(&mut holder, "2101-01-01 00:00Z");
     let holding = thread::spawn(move || {
-        // Just now the worker may have it, which looks at what was made.
+        // The worker may hold the token at this moment, to read the new schedule.
         let sql = "SELECT did, CASE WHEN did > 0 THEN pg_advisory_lock(1)::text END FROM queue.maintain()
                    WHERE duty = 'fire_schedules'";
         while holder.value::<i64>(sql) == 0 {}
     });
     let holds =
         format!("SELECT FROM pg_locks WHERE pid = {pid} AND locktype = 'object' AND classid = 'pg_class'::regclass");
-    // It has fired by then, and does not end.
+    // It has fired and does not end.
     let waits = format!("SELECT FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'advisory'");
-    wait::until("the holder waits at the gate", || (client.count(&waits) == 1).then_some(()));
+    wait::until_true("the holder waits at the gate", || client.count(&waits) == 1);
     assert_eq!(client.count(&holds), 1, "the token is held");
-    // Neither schedules nor jobs care, and the worker comes back later.
+    // Schedules and jobs work meanwhile, and the worker comes back later.
     client.run("SET lock_timeout = '20 s'");
     client.run("SELECT queue.schedule('s', 'q', every => '100 ms', missed => 'all')");
     client.run("SELECT queue.enqueue('q'), queue.run_schedule('s'), queue.pause_schedule('far')");
@@ -162,8 +157,8 @@ fn nobody_waits_for_one_who_fires_and_does_not_end() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE headers ? 'slot'"), 0);
     drop(gate);
     holding.join().unwrap();
-    wait::until("the worker has fired", || {
-        (client.count("SELECT FROM queue.jobs WHERE headers->>'schedule' = 's' AND headers ? 'slot'") > 3).then_some(())
+    wait::until_true("the worker has fired", || {
+        client.count("SELECT FROM queue.jobs WHERE headers->>'schedule' = 's' AND headers ? 'slot'") > 3
     });
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE headers->>'schedule' = 'far'"), 1);
 }
@@ -178,14 +173,14 @@ fn a_thousand_that_are_due_at_once() {
         "SELECT queue.schedule('s' || n, 'q' || n % 5, every => '1 day', starts_at => now() + interval '1 hour')
          FROM generate_series(1, 1000) AS n",
     );
-    // Postgres forgets to tell of new settings whom it has just forked.
-    wait::until("the worker runs", || cluster.log().contains("worker of database \"app\" has started").then_some(()));
-    // Their hour comes when the clock is set, so that none is late however long it took to make them.
+    // Postgres does not tell a process that it has just forked of new settings.
+    wait::until_true("the worker runs", || cluster.log().contains("worker of database \"app\" has started"));
+    // The schedules are due when the clock is set, so that none is late however long their creation took.
     cluster.append_conf("pg_queue.clock_offset = 3601");
     cluster.reload();
-    wait::until("all have fired", || (jobs(&mut client) == 1000).then_some(()));
+    wait::until_true("all have fired", || jobs(&mut client) == 1000);
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT headers->>'schedule') FROM queue.jobs"), 1000);
-    // One transaction fires them all, and the jobs of a queue are enqueued together.
+    // One transaction fires all schedules, and enqueues the jobs of a queue together.
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT last_run_at) FROM queue.schedules"), 1);
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT enqueued_at) FROM queue.jobs"), 1);
 }
@@ -212,21 +207,19 @@ fn a_dump_remembers_what_was_fired() {
     assert!(!printed.contains("ERROR"), "{printed}");
     let mut copy = cluster.connect_to("copy");
     set_clock(&mut copy, "2026-01-05 10:03:00Z");
-    // Dormant: nothing is planned, nothing fires.
+    // The database is dormant: nothing is planned, nothing fires.
     copy.refused("SELECT queue.schedule('t', 'q', every => '1 s')", "55000");
     maintain(&mut copy);
     assert_eq!(jobs(&mut copy), 2);
     copy.run("SELECT queue.adopt()");
     assert_eq!(copy.column::<String>(shown), before);
-    // Ids go on behind those that are in use.
+    // New ids are behind the used ids.
     copy.run("SELECT queue.schedule('new', 'q', cron => '* * * * *')");
     assert!(copy.value::<bool>("SELECT max(schedule_id) > 3 FROM queue_internal.schedule"));
     maintain(&mut copy);
-    assert_eq!(
-        copy.column::<String>("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id"),
-        ["2026-01-05T10:01:00Z", "2026-01-05T10:02:00Z", "2026-01-05T10:03:00Z"]
-    );
-    // Rows written by SQL make the database sleep, those of firings, too.
+    let found = copy.column::<String>("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id");
+    assert_eq!(found, ["2026-01-05T10:01:00Z", "2026-01-05T10:02:00Z", "2026-01-05T10:03:00Z"]);
+    // Rows written by SQL make the database dormant, also rows of firings.
     copy.run("DELETE FROM queue_internal.firing_0");
     set_clock(&mut copy, "2026-01-05 10:04:00Z");
     maintain(&mut copy);
@@ -240,12 +233,12 @@ fn a_worker_follows_a_clock_that_is_set() {
     client.run(
         "SELECT queue.schedule('s', 'q', every => '1 hour', missed => 'all', starts_at => now() + interval '1 hour')",
     );
-    // Postgres forgets to tell of new settings whom it has just forked.
-    wait::until("the worker runs", || cluster.log().contains("worker of database \"app\" has started").then_some(()));
-    // The worker sleeps until then, but looks when its settings are new, as it does once a minute.
+    // Postgres does not tell a process that it has just forked of new settings.
+    wait::until_true("the worker runs", || cluster.log().contains("worker of database \"app\" has started"));
+    // The worker sleeps until then, but looks when its settings change and once a minute.
     cluster.append_conf("pg_queue.clock_offset = 10800.5");
     cluster.reload();
-    wait::until("three slots are made up for", || (jobs(&mut client) == 3).then_some(()));
+    wait::until_true("three slots are made up for", || jobs(&mut client) == 3);
     let next: String =
         client.value("SELECT round(extract(epoch FROM next_run_at - starts_at))::text FROM queue.schedules");
     assert_eq!(next, "10800");

@@ -1,16 +1,9 @@
-//! Several databases, and databases, extensions and queues that go and come back under the same name: nobody meets
-//! another's jobs, and nothing of an earlier life.
+//! Several databases; databases, extensions and queues created again under the same name. No session sees jobs of
+//! another database or of an earlier life.
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
 
-use postgres::{Client, NoTls};
-use queue_tests::{Cluster, error, wait};
-
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
 #[test]
 fn queues_of_the_same_name_in_other_databases_have_other_jobs() {
@@ -27,8 +20,7 @@ fn queues_of_the_same_name_in_other_databases_have_other_jobs() {
                 for n in 0..150 {
                     client.run(&format!("SELECT queue.enqueue('q', '\"{name}-{n}\"')"));
                     if n % 3 == 2 {
-                        let sql = "SELECT payload #>> '{}' FROM queue.claim('q', 2)";
-                        let got: Vec<String> = client.column(sql);
+                        let got: Vec<String> = client.column("SELECT payload #>> '{}' FROM queue.claim('q', 2)");
                         assert!(got.len() == 2 && got.iter().all(|job| job.starts_with(name)), "{name}: {got:?}");
                     }
                 }
@@ -40,18 +32,18 @@ fn queues_of_the_same_name_in_other_databases_have_other_jobs() {
         assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 50);
         assert_eq!(client.count("SELECT FROM queue_internal.running_now()"), 150);
     }
-    // The same attempt ids exist in all of them; ending one ends it there only.
+    // The same attempt ids exist in all databases. An end acts in its own database only.
     let id: i64 = cluster.connect_to("one").value("SELECT min(id) FROM queue_internal.running_now()");
     cluster.connect_to("one").run(&format!("SELECT queue.complete({id})"));
     cluster.connect_to("two").run(&format!("SELECT queue.complete({id})"));
 }
 
-/// Sessions that enqueue, claim and complete in loops, and what errors they got.
+/// Sessions that enqueue, claim and complete in loops, and the errors that they got.
 struct Busy {
     is_over: AtomicBool,
     done: AtomicUsize,
     errors: Mutex<BTreeSet<String>>,
-    /// A job of an earlier life was claimed.
+    /// The number of claimed jobs of an earlier life.
     ghosts: AtomicUsize,
 }
 
@@ -65,7 +57,7 @@ impl Busy {
         }
     }
 
-    /// `life` tells in the same database which life it is; no job may be from an earlier one.
+    /// `life` in the same database says which life it is. No job may be from an earlier one.
     fn work(&self, cluster: &Cluster) {
         let mut client: Option<Client> = None;
         while !self.is_over.load(Ordering::Relaxed) {
@@ -101,11 +93,11 @@ impl Busy {
 
     fn is_working(&self) {
         let before = self.done.load(Ordering::Relaxed);
-        wait::until("the workers work", || (self.done.load(Ordering::Relaxed) > before + 20).then_some(()));
+        wait::until_true("the workers work", || self.done.load(Ordering::Relaxed) > before + 20);
     }
 }
 
-/// Runs `change` again and again while sessions work; they may see errors with these beginnings only.
+/// Runs `change` again and again while sessions work. Their errors may only begin with these texts.
 fn under_work(cluster: &Cluster, rounds: usize, allowed: &[&str], mut change: impl FnMut(usize)) {
     let busy = Busy::new();
     thread::scope(|scope| {
@@ -131,7 +123,7 @@ fn under_work(cluster: &Cluster, rounds: usize, allowed: &[&str], mut change: im
     assert_eq!(busy.ghosts.load(Ordering::Relaxed), 0, "jobs of an earlier life were claimed");
 }
 
-/// No such queue, function, schema, relation; a relation that goes while one waits for its lock.
+/// No such queue, function, schema or relation; a relation that is dropped while a session waits for its lock.
 const GONE: &[&str] = &["42704", "42883", "3F000", "42P01", "XX000 could not open relation with OID", "55006"];
 
 #[test]
@@ -164,7 +156,7 @@ fn a_drop_and_create_of_the_extension_that_is_rolled_back_changes_nothing() {
     client
         .run("BEGIN; DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue; SELECT queue.create('q'), queue.create('x')");
     client.run("SELECT queue.enqueue('x'); SELECT FROM queue.claim('x'); ROLLBACK");
-    // Sessions that know the extension, new ones, and the worker all go on.
+    // Sessions that know the extension, new sessions and the worker go on.
     other.run(&format!("SELECT queue.complete({first})"));
     other.run("SELECT queue.enqueue('q', '4')");
     assert_eq!(client.column::<String>("SELECT payload::text FROM queue.claim('q')"), ["3"]);
@@ -222,7 +214,7 @@ fn a_queue_dropped_and_created_under_work_begins_a_new_life() {
                 SELECT queue.create('q'); COMMIT"
         ));
     });
-    // Unforced it refuses, as the workers leave some; and what is refused changes nothing.
+    // Without force the drop is refused, since the workers leave some jobs. A refused drop changes nothing.
     client.enqueue("q");
     client.refused("SELECT queue.drop('q')", "55000");
 }
@@ -234,7 +226,7 @@ fn a_drop_and_an_enqueue_do_not_both_commit() {
     create(&mut client, "other", "");
     for forced in [false, true] {
         create(&mut client, "q", "");
-        // The producer knows the queue, and is in a transaction when that is dropped.
+        // The producer knows the queue, and is in a transaction when the queue is dropped.
         producer.run("SELECT queue.enqueue('q')");
         client.run("SELECT queue.purge('q')");
         producer.run("BEGIN; SELECT queue.enqueue('other')");
@@ -259,14 +251,14 @@ fn a_drop_for_which_there_is_no_room_leaves_no_queue_closed() {
     let mut other = cluster.connect_to("app");
     client.run("SELECT queue.create('q' || n) FROM generate_series(1, 124) AS n");
     create(&mut client, "staged", "stages => '{a, b, c}'");
-    // Each of these transactions drops as many lanes, two of each queue, as it may: half of what is left.
+    // Each transaction drops as many lanes, two of each queue, as it may: half of the remaining ones.
     let mut droppers = Vec::new();
     for queues in ["1, 64", "65, 96", "97, 112", "113, 120", "121, 124"] {
         let mut dropper = cluster.connect_to("app");
         dropper.run(&format!("BEGIN; SELECT queue.drop('q' || n) FROM generate_series({queues}) AS n"));
         droppers.push(dropper);
     }
-    // Eight are left, so there is room for four of its five lanes.
+    // Eight lanes remain, so there is room for four of its five lanes.
     other.refused("SELECT queue.drop('staged')", "53400");
     other.run("SELECT queue.enqueue('staged')");
     other.run("SELECT queue.enqueue('staged', stage => 'a')");
@@ -347,7 +339,7 @@ fn a_standby_refuses_verbs_and_shows_jobs_until_it_is_promoted() {
     }
 
     standby.promote();
-    wait::until("it is a primary", || (!client.value::<bool>("SELECT pg_is_in_recovery()")).then_some(()));
+    wait::until_true("it is a primary", || !client.value::<bool>("SELECT pg_is_in_recovery()"));
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 4);
     client.run(&format!("SELECT queue.complete({running})"));
     client.run("SELECT queue.enqueue('q', delay => '300 ms')");

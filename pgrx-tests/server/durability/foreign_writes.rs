@@ -1,10 +1,7 @@
-//! What writes to the tables by SQL: the database is dormant until the rows are adopted.
+//! Writes to the tables by SQL make the database dormant until the rows are adopted.
 
 use crate::durability::restore::{cluster, is_dormant, wait_awake};
-use crate::shared::{Sql, create, wait_asleep};
-use queue_tests::{Cluster, wait};
-use std::thread::{self};
-use std::time::{Duration, Instant};
+use crate::shared::*;
 
 #[test]
 fn verbs_refuse_and_claims_find_nothing_while_the_tables_are_written() {
@@ -63,7 +60,7 @@ fn verbs_refuse_and_claims_find_nothing_while_the_tables_are_written() {
         assert!(start.elapsed() >= Duration::from_millis(300), "{sleeper}");
     }
     assert!(!client.value::<bool>("CALL queue.wait('q', '1 ms')"));
-    // A lease ends meanwhile, a job falls due, and nobody does anything about it.
+    // A lease ends and a job falls due meanwhile, and nothing happens.
     assert_eq!(client.value::<i64>("SELECT sum(did)::bigint FROM queue.maintain()"), 0);
     for view in ["jobs", "attempts", "stats", "queues", "errors", "workers"] {
         client.run(&format!("SELECT * FROM queue.{view}"));
@@ -78,12 +75,10 @@ fn verbs_refuse_and_claims_find_nothing_while_the_tables_are_written() {
     assert!(!is_dormant(&mut client));
     assert_eq!(client.count("SELECT FROM queue_internal.restoring"), 0);
     assert_eq!(client.claim("q") & 15, 0);
-    wait::until("the lease that had ended is noticed, and the job that had fallen due", || {
+    wait::until_true("the lease that had ended is noticed, and the job that had fallen due", || {
         client.run("SELECT FROM queue.claim('q', 3)");
-        (client
-            .value::<i64>("SELECT count(DISTINCT job_id) FROM queue.attempts WHERE attempt = 2 OR state = 'running'")
-            >= 3)
-            .then_some(())
+        client.value::<i64>("SELECT count(DISTINCT job_id) FROM queue.attempts WHERE attempt = 2 OR state = 'running'")
+            >= 3
     });
 }
 
@@ -97,7 +92,7 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
         let pid = sleeper.pid();
         let thread = thread::spawn(move || (sleeper.count(sql), Instant::now()));
         wait_asleep(&mut client, pid);
-        // Its row comes by SQL.
+        // SQL inserts the lane's row.
         client.run(
             "INSERT INTO queue_internal.attempt_0 (id, job_id, enqueued_at, lane, priority, attempt, payload)
              SELECT id + 16, id + 31, now(), (SELECT min(lane) FROM queue_internal.lane), 0, 1, '7'
@@ -112,7 +107,7 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
         assert!(at > before && before.elapsed() < Duration::from_secs(10), "{sql}");
         client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     }
-    // And what it asks for later wakes it as ever.
+    // Later requests wake it as usual.
     let mut sleeper = cluster.connect_to("app");
     let pid = sleeper.pid();
     let thread = thread::spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '10 s')"));
@@ -124,7 +119,7 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
 #[test]
 fn what_was_written_by_hand_counts_after_adoption() {
     let (cluster, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
-    // So that nobody finds the entries in memory out before this test has claimed.
+    // The worker is off, so that this test's claim is the first to find the entries in memory wrong.
     client.switch_worker_off();
     let mut other = cluster.connect_to("app");
     create(&mut client, "q", "lease => '1 hour'");
@@ -136,9 +131,8 @@ fn what_was_written_by_hand_counts_after_adoption() {
     client.run(&format!("UPDATE queue_internal.attempt_0 SET priority = -1 WHERE job_id = {}", jobs[3]));
     client.run(&format!("DELETE FROM queue_internal.claim_0 WHERE id = {gone}"));
     client.run("UPDATE queue_internal.queue SET max_attempts = 3; SELECT queue.adopt()");
-    let rows = other.query("SELECT job_id, max_attempts FROM queue.claim('q', 10)", &[]).unwrap();
-    let order: Vec<(i64, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    // The one without its claim waits until the entry in memory is found out.
+    let order: Vec<(i64, i32)> = other.rows("SELECT job_id, max_attempts FROM queue.claim('q', 10)");
+    // The job whose claim was deleted waits until its entry in memory is found wrong.
     assert_eq!(order[0], (jobs[3], 3));
     assert!(order.contains(&(jobs[2], 3)), "{order:?}");
     assert_eq!(order.len(), 2, "{order:?}");
@@ -146,7 +140,7 @@ fn what_was_written_by_hand_counts_after_adoption() {
     assert_eq!(other.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"), [jobs[0]]);
     client.run(&format!("SELECT queue.complete({kept})"));
 
-    // All of it away.
+    // All rows are deleted.
     client.run(
         "TRUNCATE queue_internal.attempt_0, queue_internal.claim_0, queue_internal.outcome_0, queue_internal.note_0;
          SELECT queue.adopt()",
@@ -175,7 +169,7 @@ fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
     assert!(writer.batch_execute("COPY queue_internal.claim_0 FROM PROGRAM 'echo nonsense'").is_err());
     wait_awake(&mut client);
 
-    // A part of a transaction; then once more in the same one.
+    // A rolled-back subtransaction, and another write in the same transaction.
     writer.run(&format!("BEGIN; SAVEPOINT a; {touch}; ROLLBACK TO a"));
     assert!(!is_dormant(&mut client));
     writer.run(&format!("SAVEPOINT b; {touch}; RELEASE b; {touch}"));
@@ -194,8 +188,7 @@ fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
 
     let mut writer = cluster.connect_to("app");
     writer.run(&format!("BEGIN; {touch}"));
-    let pid = writer.pid();
-    cluster.crash(pid);
+    cluster.crash(writer.pid());
     let mut client = cluster.connect_to("app");
     client.enqueue("q");
 }
@@ -228,14 +221,14 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     }
     assert!(writer.batch_execute("UPDATE queue_internal.attempt_0 SET priority = 1 / 0").is_err());
     assert!(!is_dormant(&mut client));
-    // In the middle of a transaction, and of what goes on in it.
+    // A rolled-back write in the middle of a transaction that continues.
     writer.run(&format!("BEGIN; SAVEPOINT a; {touch}"));
     assert!(is_dormant(&mut client));
     writer.run("ROLLBACK TO a; SELECT queue.enqueue('q')");
     assert!(!is_dormant(&mut client));
     writer.run("COMMIT");
 
-    // The last of several; what claims and sleepers missed meanwhile.
+    // The last of several statements. Claims and sleepers missed wake-ups meanwhile.
     writer.run(&format!("BEGIN; {nothing}"));
     other.run(
         "BEGIN; INSERT INTO queue_internal.claim_0 SELECT (jsonb_populate_record(NULL::queue_internal.claim_0,
@@ -252,7 +245,7 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     assert_eq!(thread.join().unwrap(), 13);
     assert!(!is_dormant(&mut client));
 
-    // A crash finds nothing, either.
+    // A crash finds the database awake, too.
     writer.run(nothing);
     other.run(&format!("BEGIN; {touch}"));
     cluster.restart_killed();
@@ -261,7 +254,7 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     let mut other = cluster.connect_to("app");
     assert!(!is_dormant(&mut client));
 
-    // Not so where rows have come, or nobody counts them.
+    // If rows were written, or not counted, the database stays dormant.
     writer.run(&format!("BEGIN; {touch}"));
     other.run("UPDATE queue_internal.lane SET stage = stage");
     writer.run("ROLLBACK");
@@ -367,7 +360,7 @@ fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
             id + 15
         )
     };
-    // Another node's are no business of this one.
+    // Another node's ids do not matter to this one.
     client.run(&row((5 << 46) + id));
     wait_awake(&mut cluster.connect_to("app"));
     assert!(client.enqueue("q") < id);
@@ -380,7 +373,7 @@ fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
     );
     client.run("INSERT INTO queue_internal.lane VALUES (700, 900)");
     let told = "stays dormant after a restore";
-    wait::until("the worker says why", || cluster.log().contains(told).then_some(()));
+    wait::until_true("the worker says why", || cluster.log().contains(told));
     assert!(cluster.log().contains("queue_internal.id_seq has reached"), "{}", cluster.log());
     assert!(is_dormant(&mut client));
     let mut strict = cluster.connect_to("app");
@@ -391,7 +384,7 @@ fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
     client.enqueue("restored");
     create(&mut client, "another", "");
     assert_eq!(client.value::<i32>("SELECT max(queue_id) FROM queue_internal.queue"), 901);
-    // Those of the queue that was restored, and of the one that was made.
+    // The lanes of the restored queue and of the new one.
     assert_eq!(client.value::<i32>("SELECT max(lane) FROM queue_internal.lane"), 703);
     assert_eq!(cluster.log().matches(told).count(), 1);
 }
@@ -418,7 +411,7 @@ fn adoption_counts_with_the_commit_and_not_for_what_comes_after() {
     client.run("COMMIT");
     assert!(is_dormant(&mut other));
     client.run("SELECT queue.adopt()");
-    // In a database that is not dormant it reads everything anew.
+    // In an awake database `adopt` reads everything again.
     client.run("SELECT queue.enqueue('q'); SELECT queue.adopt()");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 2)"), 1);
 }

@@ -1,25 +1,19 @@
-//! After a crash, a restart or a promotion: what was committed is there, running jobs keep running, and no id
-//! is handed out twice.
+//! After a crash, a restart or a promotion: committed work exists, running jobs keep running, and no id is used twice.
 
-use crate::shared::{Failure, Sql, create, wait_asleep};
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
-use std::collections::BTreeSet;
-use std::thread;
-use std::time::{Duration, Instant};
+use crate::shared::*;
 
-/// A server with room for prepared transactions, not yet started.
+/// A server with room for prepared transactions. It is not started.
 pub fn cluster() -> Cluster {
     Cluster::new().conf("max_prepared_transactions = 10")
 }
 
-/// Kills every process of the server, starts it again and connects.
+/// Kills all processes of the server, starts it again and connects.
 fn kill(cluster: &Cluster) -> Client {
     cluster.restart_killed();
     cluster.connect_to("app")
 }
 
-/// How long the job's lease lasts from now on, in seconds.
+/// How long the job's lease lasts from now, in seconds.
 fn lease_left(client: &mut Client, job_id: i64) -> f64 {
     client.value(&format!(
         "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
@@ -36,12 +30,12 @@ fn the_first_claim_after_a_crash_with_a_large_backlog_takes_less_than_a_second()
             (SELECT array_agg(jsonb '{}') FROM generate_series(1, 50000)))",
         );
     }
-    // Some of them have ended, and some are running.
+    // Some of them have ended, and some run.
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 20000)");
     client.run("SELECT count(*) FROM queue.claim('q', 5000)");
     let mut claimed: i64 = client.value("SELECT job_id FROM queue.claim('q')");
 
-    // A machine that is busy with other things may stop a session for a second: that it is quick once will do.
+    // A busy machine may stop a session for a second, so one quick try is enough.
     for attempt in 1..=3 {
         cluster.restart_killed();
         let start = Instant::now();
@@ -69,8 +63,7 @@ fn running_jobs_keep_running_over_a_crash_with_their_longest_lease() {
     for _ in 0..5 {
         client.enqueue("q");
     }
-    let rows = client.query("SELECT id, job_id FROM queue.claim('q', 5)", &[]).unwrap();
-    let claimed: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let claimed: Vec<(i64, i64)> = client.rows("SELECT id, job_id FROM queue.claim('q', 5)");
     let [plain, long, shortened, cancelled, reported] = claimed[..] else { panic!("{claimed:?}") };
     client.run(&format!("SELECT queue.extend({}, '1 hour')", long.0));
     client.run(&format!("SELECT queue.extend({}, '2 hours')", shortened.0));
@@ -90,7 +83,7 @@ fn running_jobs_keep_running_over_a_crash_with_their_longest_lease() {
     assert!(client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", cancelled.0)));
     assert!(!client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", plain.0)));
 
-    // Their workers have survived and end them.
+    // Their workers survived and end them.
     client.run(&format!("SELECT queue.complete({})", plain.0));
     client.run(&format!("SELECT queue.fail({}, 'no')", cancelled.0));
     assert_eq!(client.state(cancelled.1), "cancelled");
@@ -108,8 +101,7 @@ fn a_lease_that_was_extended_in_the_claims_own_transaction_or_after_a_rollback_s
     let (own, later) = (client.enqueue("q"), client.enqueue("q"));
     client.run("BEGIN");
     let id = client.claim("q");
-    client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
-    client.run("COMMIT");
+    client.run(&format!("SELECT queue.extend({id}, '1 hour'); COMMIT"));
     let id = client.claim("q");
     client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 hour'); ROLLBACK"));
     client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
@@ -139,7 +131,7 @@ fn after_a_crash_a_span_of_zero_is_over_and_any_other_is_forgotten() {
     let lost = client.failure(&format!("SELECT queue.complete({id})"));
     assert_eq!(lost.code, "QJ001");
     assert!(lost.detail.contains("timed out"), "{lost:?}");
-    // Another span is forgotten: the worker is given time to come back.
+    // A crash forgets any other `disconnect` span: the worker may come back within its lease.
     assert!(lease_left(&mut client, with_span) > 3500.0);
 }
 
@@ -168,7 +160,7 @@ fn a_request_to_cancel_that_came_too_late_survives_a_crash() {
     let mut client = cluster.connect_to("app");
     create(&mut client, "q", "");
     let mut worker = cluster.connect_to("app");
-    // Ended and going on, or never claimed after all; more of them than memory has room for.
+    // Attempts that ended and went on, or were never claimed; more of them than memory has room for.
     let jobs: Vec<i64> = (0..150).map(|_| client.enqueue("q")).collect();
     let ids: Vec<i64> = worker.column("SELECT id FROM queue.claim('q', 100)");
     worker.run("BEGIN");
@@ -183,9 +175,9 @@ fn a_request_to_cancel_that_came_too_late_survives_a_crash() {
     client.run("COMMIT");
     let mut client = kill(&cluster);
     client.run("ALTER DATABASE app RESET pg_queue.worker");
-    wait::until("all are cancelled", || {
+    wait::until_true("all are cancelled", || {
         client.run("SELECT FROM queue.maintain()");
-        (client.count("SELECT FROM queue.jobs WHERE state = 'cancelled'") == jobs.len()).then_some(())
+        client.count("SELECT FROM queue.jobs WHERE state = 'cancelled'") == jobs.len()
     });
 }
 
@@ -212,7 +204,7 @@ fn a_clean_restart_keeps_everything() {
     client.run(&format!("SELECT queue.complete({running})"));
 }
 
-/// Takes so many ids in transactions that are rolled back, which tells more of them than commits do.
+/// Takes this number of ids in transactions that roll back, which shows more ids than commits do.
 fn take_ids(client: &mut Client, count: i64, seen: &mut BTreeSet<i64>) {
     for end in ["ROLLBACK", "COMMIT"] {
         client.run("BEGIN");
@@ -228,7 +220,7 @@ fn take_ids(client: &mut Client, count: i64, seen: &mut BTreeSet<i64>) {
 #[test]
 fn no_id_is_handed_out_twice_over_crashes_with_asynchronous_commit() {
     let (cluster, mut client) =
-        Cluster::new().conf("synchronous_commit = off").conf("wal_writer_delay = '10s'").start_with_database("app");
+        Cluster::with(&["synchronous_commit = off", "wal_writer_delay = '10s'"]).start_with_database("app");
     create(&mut client, "q", "");
     let mut seen = BTreeSet::new();
     take_ids(&mut client, 10, &mut seen);
@@ -251,14 +243,14 @@ fn no_id_is_handed_out_twice_after_the_promotion_of_a_standby_that_lags() {
     standby.connect().run("ALTER SYSTEM SET primary_conninfo = ''");
     standby.reload();
     let mut observer = standby.connect();
-    wait::until("the standby is cut off", || (observer.count("SELECT FROM pg_stat_wal_receiver") == 0).then_some(()));
+    wait::until_true("the standby is cut off", || observer.count("SELECT FROM pg_stat_wal_receiver") == 0);
     take_ids(&mut client, 30_000, &mut seen);
 
     standby.promote();
     let mut client = standby.connect_to("app");
-    wait::until("the standby is a primary", || (!client.value::<bool>("SELECT pg_is_in_recovery()")).then_some(()));
+    wait::until_true("the standby is a primary", || !client.value::<bool>("SELECT pg_is_in_recovery()"));
     take_ids(&mut client, 10_000, &mut seen);
-    // And a second time, from a session that has not seen the first.
+    // A second time, from a session that has not seen the first.
     take_ids(&mut standby.connect_to("app"), 10, &mut seen);
     standby.restart();
     take_ids(&mut standby.connect_to("app"), 10, &mut seen);
@@ -270,15 +262,11 @@ fn jobs_of_prepared_transactions_appear_when_those_commit_also_after_a_crash() {
     create(&mut client, "q", "");
     let first: i64 = client.enqueue("q");
     for name in ["yes", "no", "early"] {
-        client.run("BEGIN");
-        client.run(&format!("SELECT queue.enqueue('q', '{{\"of\": \"{name}\"}}')"));
+        client.run(&format!("BEGIN; SELECT queue.enqueue('q', '{{\"of\": \"{name}\"}}')"));
         client.run(&format!("PREPARE TRANSACTION '{name}'"));
     }
-    assert_eq!(
-        client.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"),
-        [first],
-        "the others are not there yet"
-    );
+    let found = client.column::<i64>("SELECT job_id FROM queue.claim('q', 10)");
+    assert_eq!(found, [first], "the others are not there yet");
     client.run("COMMIT PREPARED 'early'");
     assert_eq!(client.column::<String>("SELECT payload ->> 'of' FROM queue.claim('q', 10)"), ["early"]);
 
@@ -312,16 +300,16 @@ fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
             FROM generate_series(1, {JOBS})), delay => '100 ms')"
     ));
     client.run("SELECT pg_sleep(0.2)");
-    // Ended while it walks over them; how far it came does not matter.
+    // Jobs end while it walks over them. How far it came does not matter.
     for _ in 0..3 {
         let mut other = cluster.connect_to("app");
         let pid = other.pid();
         let thread = thread::spawn(move || other.batch_execute("SELECT FROM queue.maintain()"));
-        wait::until("it has begun", || {
+        wait::until_true("it has begun", || {
             let sql = format!(
                 "SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND query LIKE '%maintain%'"
             );
-            (client.count(&sql) == 1 || thread.is_finished()).then_some(())
+            client.count(&sql) == 1 || thread.is_finished()
         });
         client.run(&format!("SELECT pg_terminate_backend({pid})"));
         if let Err(e) = thread.join().unwrap() {
@@ -342,20 +330,20 @@ fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
 
 #[test]
 fn ids_can_be_taken_where_the_log_ends_with_a_page() {
-    // A block of ids is made durable at once, and what ends just before a page's header is a special case.
+    // The record that makes a block of ids durable may end just before a page header, a special case.
     let (_cluster, mut client) =
-        Cluster::new().conf("autovacuum = off").conf("checkpoint_timeout = '1h'").start_with_database("app");
+        Cluster::with(&["autovacuum = off", "checkpoint_timeout = '1h'"]).start_with_database("app");
     create(&mut client, "q", "");
     const BLOCK: i64 = 8192;
     let offset =
         |client: &mut Client| client.value::<i64>("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint % 8192");
     let mut hits = 0;
     for _ in 0..40 {
-        // All ids of the block but the last few, so that the next call takes another.
+        // Uses all but the last few ids of the block, so that the next call takes another block.
         let used: i64 = client.value("SELECT queue.enqueue('q')");
         let left = BLOCK - (used >> 4) % BLOCK;
         client.run(&format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{left}]))"));
-        // What a message takes beside its text is measured, since it depends on its length.
+        // A message's overhead depends on its length, so it is measured.
         let mut beside = 64;
         for _ in 0..6 {
             let before = offset(&mut client);
@@ -366,7 +354,7 @@ fn ids_can_be_taken_where_the_log_ends_with_a_page() {
             }
             client.run(&format!("SELECT pg_logical_emit_message(false, '', repeat('x', {text}))"));
             let now = offset(&mut client);
-            // The insert position behind the header of a page that has not begun.
+            // The insert position is behind the header of a page that has not begun.
             if now == 24 {
                 hits += 1;
                 break;
@@ -405,7 +393,7 @@ fn a_page_that_cannot_be_read_does_no_harm_but_to_its_own_database() {
     let mut good = cluster.connect_to("good");
     let job = good.enqueue("q");
     good.claim("q");
-    wait::until("the lease has ended", || (good.state(job) == "ready" || good.state(job) == "retrying").then_some(()));
+    wait::until_true("the lease has ended", || good.state(job) == "ready" || good.state(job) == "retrying");
     let log = cluster.log();
     assert!(!log.contains("terminated by signal"), "{log}");
 }
@@ -419,10 +407,10 @@ fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
     let job = client.enqueue("q");
     client.claim("q");
     assert_ne!(broken, job);
-    // Whatever may be wrong with it.
+    // An error of any kind during the call.
     client.run(&format!("CREATE INDEX ON queue_internal.outcome_0 ((1 / (id - {id})))"));
-    wait::until("the lease of the other has ended", || (client.state(job) != "running").then_some(()));
-    wait::until("that is told", || cluster.log().contains(&format!("attempt {id} could not be ended")).then_some(()));
+    wait::until_true("the lease of the other has ended", || client.state(job) != "running");
+    wait::until_true("that is told", || cluster.log().contains(&format!("attempt {id} could not be ended")));
 }
 
 #[test]
@@ -430,7 +418,7 @@ fn a_job_with_more_attempts_than_a_refill_looks_at_is_passed() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let hot = client.enqueue("q");
-    // The library that tests are run with looks at 2,000.
+    // The test library looks at 2,000 ids.
     client.run(&format!("DO $$ BEGIN FOR i IN 1..4500 LOOP PERFORM queue.reschedule({hot}, now()); END LOOP; END $$"));
     let next = client.enqueue("q");
     cluster.restart();
@@ -448,7 +436,7 @@ fn ids_have_the_number_of_their_server_and_are_used_up_with_an_error() {
     assert_eq!((job >> 46, client.claim("q") >> 46), (5, 5), "{job}");
     cluster.append_conf("pg_queue.node_id = 127");
     cluster.reload();
-    wait::until("another number", || (client.enqueue("q") >> 46 == 127).then_some(()));
+    wait::until_true("another number", || client.enqueue("q") >> 46 == 127);
     client.run("SELECT setval('queue_internal.id_seq', (1::bigint << 42) - 8192 * 2)");
     let mut client = cluster.connect_to("app");
     let mut last = 0;
@@ -460,13 +448,13 @@ fn ids_have_the_number_of_their_server_and_are_used_up_with_an_error() {
     };
     assert_eq!(failure.code, "54000", "{failure:?}");
     assert!(last >> 46 == 127 && last < 1 << 53, "{last}");
-    // What there is goes on, and what the hint says helps.
+    // Existing jobs go on, and the hint's advice works.
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     cluster.append_conf("pg_queue.node_id = 6");
     cluster.reload();
     client.run("ALTER SEQUENCE queue_internal.id_seq RESTART");
-    wait::until("ids of the new number", || {
-        let row = client.query_one("SELECT queue.enqueue('q')", &[]).ok()?;
-        (row.get::<_, i64>(0) >> 46 == 6).then_some(())
+    wait::until_true("ids of the new number", || {
+        let row = client.query_one("SELECT queue.enqueue('q')", &[]);
+        row.is_ok_and(|row| row.get::<_, i64>(0) >> 46 == 6)
     });
 }

@@ -1,12 +1,8 @@
-//! Indexes that an administrator builds anew while sessions use them.
+//! Indexes that an administrator rebuilds while sessions use them.
 
-use crate::shared::{Sql, create};
-use postgres::Client;
-use queue_tests::{Cluster, integrity, wait};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use crate::shared::*;
 
-/// Postgres has several ways to put another index into the place of one.
+/// Postgres has several ways to replace an index.
 #[test]
 fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
@@ -17,7 +13,7 @@ fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
         let id = client.claim("q");
         client.run(&format!("SELECT queue.complete({id})"));
         assert_eq!(client.state(job), "completed");
-        // That reads the privileges.
+        // This call reads the privileges.
         client.run("SELECT queue.create('passing'); SELECT queue.drop('passing')");
     };
     life(&mut client);
@@ -35,11 +31,11 @@ fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
         life(&mut client);
         life(&mut other);
     }
-    // So has the worker, which knows them since the start.
+    // The worker knows the old indexes, too.
     let job = client.enqueue("q");
     client.claim("q");
     other.run("REINDEX TABLE CONCURRENTLY queue_internal.outcome_0");
-    wait::until("the lease has ended", || (client.state(job) != "running").then_some(()));
+    wait::until_true("the lease has ended", || client.state(job) != "running");
     assert!(!cluster.log().contains("could not open relation"), "{}", cluster.log());
 }
 
@@ -50,7 +46,7 @@ fn indexes_built_anew_under_work_miss_nothing() {
     create(&mut client, "q", "");
     create(&mut client, "strict", "strict_order => true");
     create(&mut client, "batch", "");
-    // Not ours, and kept all the same.
+    // The user's own index is kept.
     client.run(
         "CREATE INDEX mine ON queue_internal.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX \
         ON queue_internal.claim_0 (pid)",
@@ -116,9 +112,9 @@ fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
         let mut other = cluster.connect_to("app");
         thread::scope(|scope| {
             let built = scope.spawn(move || other.run(&format!("REINDEX INDEX CONCURRENTLY queue_internal.{index}")));
-            wait::until("it waits for the snapshot", || {
+            wait::until_true("it waits for the snapshot", || {
                 let phase = "SELECT FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'";
-                (client.count(phase) > 0).then_some(())
+                client.count(phase) > 0
             });
             assert_eq!(client.count("SELECT FROM queue.claim('q', 5)"), 5);
             client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('2'::jsonb, '{5}'))");

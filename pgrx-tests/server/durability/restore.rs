@@ -1,24 +1,22 @@
-//! A restore into a running server: nothing runs before it is whole, nothing fails, ids and settings are right.
+//! A restore into a running server: no job runs before it is complete, nothing fails, ids and settings are right.
 
-use crate::shared::{Sql, create};
-use postgres::{Client, NoTls};
-use queue_tests::installation::run;
-use queue_tests::{Cluster, error, integrity, wait};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
 
-/// Much shorter than the default, so that a test need not wait for it.
+use queue_tests::installation::run;
+
+use crate::shared::*;
+
+/// Much shorter than the default, so that tests need not wait.
 const QUIET: &str = "pg_queue.restore_quiet = '1s'";
 
-/// A server that soon trusts what was restored, not yet started.
+/// A server that wakes soon after a restore. It is not started.
 pub fn cluster() -> Cluster {
     Cluster::new().conf(QUIET).conf("max_prepared_transactions = 5")
 }
 
-/// A server whose database `app` has jobs in all states, and one of whose tables takes long to be restored.
+/// A server whose database `app` has jobs in all states, and a table that takes long to restore.
 pub struct Source {
     cluster: Cluster,
     /// An attempt that runs, with a lease of two seconds.
@@ -27,16 +25,16 @@ pub struct Source {
     rows: Vec<i64>,
 }
 
-/// All jobs but the one that runs, whose lease may end at any time.
+/// All jobs except the running one, whose lease may end at any time.
 const JOBS: &str = "
     SELECT concat_ws(' ', job_id, queue_name, state, attempt, error, result, payload, max_attempts, priority, run_at,
     progress)
     FROM queue.jobs WHERE queue_name <> 'paused' ORDER BY job_id";
 
-/// What the server's clock says.
+/// The server's clock.
 const NOW: &str = "SELECT extract(epoch FROM clock_timestamp())::float8";
 
-/// Rows of the four logs.
+/// The four logs.
 const ROWS: [&str; 4] = ["attempt", "claim", "outcome", "note"];
 
 pub fn rows(client: &mut Client) -> Vec<i64> {
@@ -50,13 +48,13 @@ pub fn rows(client: &mut Client) -> Vec<i64> {
 impl Source {
     fn new() -> Self {
         let (cluster, mut client) = cluster().start_with_database("app");
-        // No lease ends before the dump is taken. The setting stays behind.
+        // No lease ends before the dump. The setting stays behind.
         client.switch_worker_off();
         create(&mut client, "q", "max_attempts => 7, lease => '1 hour', backoff_base => '0', backoff_jitter => 0");
         create(&mut client, "dropped", "");
         client.run("SELECT queue.drop('dropped')");
         create(&mut client, "paused", "lease => '2 s'");
-        // Beyond the first block of ids.
+        // Uses ids beyond the first block.
         client.run("BEGIN; SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20000}')); ROLLBACK");
         client.run("SELECT queue.enqueue('q', to_jsonb(n), priority => n % 3) FROM generate_series(1, 60) AS n");
         client.run("SELECT queue.complete(id, '\"fine\"') FROM queue.claim('q', 10)");
@@ -69,7 +67,7 @@ impl Source {
         let running = client.claim("paused");
         client.run(&format!("SELECT queue.progress({running}, '7')"));
         client.run("SELECT queue.pause('paused')");
-        // What follows in a restore lasts longer than it has to be quiet.
+        // The later part of a restore takes longer than the quiet time.
         client.run(
             "CREATE SCHEMA zzz;
              CREATE FUNCTION zzz.takes_long(integer) RETURNS boolean LANGUAGE plpgsql AS
@@ -82,14 +80,14 @@ impl Source {
         Self { cluster, running, jobs, rows }
     }
 
-    /// Dumps the database into a file and returns its path.
+    /// Dumps the database into a file. Returns its path.
     fn dump(&self, args: &[&str]) -> String {
         let file = self.cluster.dir().join("dump").display().to_string();
         run(self.cluster.command("pg_dump").args(args).args(["-f", &file, "app"]));
         file
     }
 
-    /// The restored database has the same jobs, and they run. It was not whole before `since`.
+    /// Asserts that the restored database has the same jobs, and that they run. It was incomplete before `since`.
     fn check(&self, copy: &mut Client, since: f64) {
         assert_eq!(copy.column::<String>(JOBS), self.jobs);
         let mut source = self.cluster.connect_to("app");
@@ -97,14 +95,14 @@ impl Source {
         let order = "SELECT job_id FROM queue.claim('q', 100, lease => '1 hour')";
         assert_eq!(copy.column::<i64>(order), source.column::<i64>(order), "they are claimed in the same order");
         source.run("ROLLBACK");
-        // No id is handed out twice.
+        // No id is used twice.
         let newest: i64 = copy.value("SELECT max(job_id) FROM queue.jobs");
         let new = copy.enqueue("q");
         assert!(new > newest, "{new} after {newest}");
         create(copy, "another", "");
         copy.enqueue("another");
         assert_eq!(copy.count("SELECT FROM queue.claim('another')"), 1);
-        // What ran still runs, under a new lease, and is offered again when that is over.
+        // The running job still runs, under a new lease, and is offered again when that lease expires.
         assert_eq!(copy.count("SELECT FROM queue.claim('paused')"), 0);
         copy.run("SELECT queue.resume('paused')");
         let again = wait::until("its lease has ended", || {
@@ -139,8 +137,7 @@ pub fn is_dormant(client: &mut Client) -> bool {
     refused.code == "55000"
 }
 
-/// A session that wants a job all the time. Returns what the logs had when it got one, and whether the restore
-/// was over.
+/// A session that claims all the time. Returns the logs' row counts at its first job, and whether the restore was over.
 pub fn worker(cluster: &Cluster, is_over: Arc<AtomicBool>) -> JoinHandle<(Vec<i64>, bool)> {
     let mut config = cluster.config();
     config.dbname("copy");
@@ -152,22 +149,22 @@ pub fn worker(cluster: &Cluster, is_over: Arc<AtomicBool>) -> JoinHandle<(Vec<i6
             client.run("BEGIN");
             let claimed = client.query("SELECT FROM queue.claim('q', wait => '10 s')", &[]);
             let found = claimed.as_ref().is_ok_and(|claimed| !claimed.is_empty()).then(|| rows(&mut client));
-            // The job is for the test.
+            // The test needs the job.
             client.run("ROLLBACK");
             match (claimed, found) {
                 (Ok(_), Some(rows)) => return (rows, is_over.load(Ordering::SeqCst)),
                 (Ok(_), None) => {}
-                // Not there yet: the extension, then the queue.
+                // The extension, or the queue, does not exist yet.
                 (Err(e), _) if ["3F000", "42883", "42704"].contains(&error::code(&e)) => {}
-                // Dropped this moment, to be restored.
+                // The relation was just dropped, to be restored.
                 (Err(e), _) => assert!(error::message(&e).starts_with("could not open relation"), "{e:?}"),
             }
         }
     })
 }
 
-/// Restores into database `copy` of the cluster while a worker waits there for a job. `is_serial`: one table
-/// after the other.
+/// Restores into the cluster's database `copy` while a worker waits there for a job. `is_serial`: one table after the
+/// other.
 pub fn restore(source: &Source, target: &Cluster, prepare: &str, command: &mut Command, is_serial: bool) {
     target.connect().run("DROP DATABASE IF EXISTS copy WITH (FORCE)");
     target.connect().run("CREATE DATABASE copy");
@@ -177,7 +174,7 @@ pub fn restore(source: &Source, target: &Cluster, prepare: &str, command: &mut C
     let worker = worker(target, Arc::clone(&is_over));
     run(command);
     is_over.store(true, Ordering::SeqCst);
-    // With several tables at a time, ours may be whole before the others are.
+    // If tables are restored in parallel, ours may be complete before others.
     let since = if is_serial { target.connect().value(NOW) } else { 0.0 };
     let (rows, was_over) = worker.join().unwrap();
     assert!(was_over || !is_serial, "a job was given out before the restore was over");
@@ -202,7 +199,7 @@ fn pg_restore_into_the_same_server() {
     let file = source.dump(&["-Fc"]);
     let server = &source.cluster;
     restore(&source, server, "", &mut program(server, "pg_restore", &["-e", &file]), true);
-    // In the place of other queues.
+    // The restore replaces other queues.
     let used =
         "CREATE EXTENSION pg_queue; SELECT queue.create('q'); SELECT queue.pause('q'); SELECT queue.enqueue('q')";
     let args = ["-e", "--clean", "--if-exists", &file];
@@ -244,7 +241,7 @@ fn the_data_alone_into_a_database_whose_queues_are_empty() {
                 TRUNCATE queue_internal.attempt_0; SELECT queue.adopt()";
     for (prepare, args) in [
         ("CREATE EXTENSION pg_queue", &["-e", "--data-only"][..]),
-        // Somebody has used it before.
+        // The database was used before.
         (used, &["-e", "--data-only", "-j", "4"]),
         ("CREATE EXTENSION pg_queue", &["-e", "--data-only", "--disable-triggers"]),
         ("CREATE EXTENSION pg_queue", &["-e", "--data-only", "--single-transaction"]),
@@ -252,13 +249,13 @@ fn the_data_alone_into_a_database_whose_queues_are_empty() {
         let args = [args, &[&*file]].concat();
         restore(&source, &target, prepare, &mut program(&target, "pg_restore", &args), !args.contains(&"-j"));
     }
-    // As some do, to get around foreign keys.
+    // Some restore like this to get around foreign keys.
     let mut command = program(&target, "pg_restore", &["-e", "--data-only", &file]);
     command.env("PGOPTIONS", "-c session_replication_role=replica");
     restore(&source, &target, "CREATE EXTENSION pg_queue", &mut command, true);
 }
 
-/// A dump that psql reads, cut after the rows of this table.
+/// A dump for psql, cut after the rows of this table.
 fn cut(file: &str, table: &str) -> (String, String) {
     let dump = std::fs::read_to_string(file).unwrap();
     let copy = dump.find(&format!("COPY {table} ")).unwrap();
@@ -282,9 +279,9 @@ fn a_crash_between_two_tables_of_a_restore() {
         let worker = worker(&target, Arc::clone(&is_over));
         let mut copy = target.connect_to("copy");
         assert!(is_dormant(&mut copy));
-        // It is quiet, but the sequences are behind.
+        // The database is quiet, but its sequences are behind.
         let told = "stays dormant after a restore";
-        wait::until("the worker says why it stays dormant", || target.log()[already..].contains(told).then_some(()));
+        wait::until_true("the worker says why it stays dormant", || target.log()[already..].contains(told));
         assert!(target.log()[already..].contains("SELECT queue.adopt()"), "{}", target.log());
         assert!(is_dormant(&mut copy));
         let printed = target.psql_in("copy", &second);
@@ -320,16 +317,16 @@ fn a_crash_after_a_restore_that_nobody_has_adopted() {
 #[test]
 fn a_restored_job_keeps_the_time_by_which_it_must_start() {
     let cluster = cluster().start();
-    // Without a worker, so that nobody ends the late job. The setting stays behind.
+    // Without a worker, so that the late job does not end. The setting stays behind.
     let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
     create(&mut client, "q", "start_within => '1 day'");
     let late: i64 = client.value("SELECT queue.enqueue('q', start_within => '10 ms')");
     let kept = client.enqueue("q");
     let times = "SELECT start_by::text FROM queue.jobs ORDER BY job_id";
     let known = client.column::<String>(times);
-    wait::until("its time has come", || {
+    wait::until_true("its time has come", || {
         let sql = format!("SELECT start_by <= clock_timestamp() FROM queue.job({late})");
-        client.value::<bool>(&sql).then_some(())
+        client.value::<bool>(&sql)
     });
     let file = cluster.dir().join("dump").display().to_string();
     run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
@@ -339,7 +336,7 @@ fn a_restored_job_keeps_the_time_by_which_it_must_start() {
     let mut copy = cluster.connect_to("copy");
     wait_awake(&mut copy);
     assert_eq!(copy.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"), [kept]);
-    wait::until("it has expired", || (copy.state(late) == "expired").then_some(()));
+    wait::until_true("it has expired", || copy.state(late) == "expired");
     assert_eq!(copy.column::<String>(times), known);
     integrity::check(&mut copy);
 }
@@ -379,9 +376,9 @@ fn a_dump_of_a_database_in_use_is_whole() {
     let newest: i64 = copy.value("SELECT max(job_id) FROM queue.jobs");
     assert!(copy.enqueue("q") > newest);
     let mut claimed = 0;
-    wait::until("all jobs are done", || {
+    wait::until_true("all jobs are done", || {
         claimed += copy.count("SELECT queue.complete(id) FROM queue.claim('q', 1000)") as i64;
-        (claimed == unended + 1).then_some(())
+        claimed == unended + 1
     });
 }
 
@@ -391,7 +388,7 @@ fn a_standby_that_is_promoted_in_the_middle_of_a_restore_is_dormant() {
     create(&mut client, "q", "");
     let standby = primary.standby();
     standby.wait_replayed(&primary);
-    // It has read what there is before the restore begins.
+    // The session has read before the restore begins.
     let mut looker = standby.connect_to("app");
     looker.refused("SELECT FROM queue.claim('q')", "25006");
     looker.count("SELECT FROM queue_internal.running_now()");
@@ -399,7 +396,7 @@ fn a_standby_that_is_promoted_in_the_middle_of_a_restore_is_dormant() {
     standby.wait_replayed(&primary);
     primary.stop_immediate();
     standby.promote();
-    wait::until("it is a primary", || (!looker.value::<bool>("SELECT pg_is_in_recovery()")).then_some(()));
+    wait::until_true("it is a primary", || !looker.value::<bool>("SELECT pg_is_in_recovery()"));
     assert!(is_dormant(&mut looker));
     looker.run("SELECT queue.adopt()");
     looker.enqueue("q");
@@ -420,14 +417,14 @@ fn pg_upgrade_keeps_everything_and_wakes_nothing() {
     let printed = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{printed}");
     let logs = target.data().join("pg_upgrade_output.d");
-    // The commands that started the servers are there too, with paths that may contain any name.
+    // The logs have the commands that started the servers, too, with paths that may contain any name.
     let quiet = "log=$(find \"$1\" -name pg_upgrade_server.log -exec grep -v '^command: ' {} +)
         echo \"$log\" | grep -q 'starting PostgreSQL' && ! echo \"$log\" | grep pg_queue";
     run(Command::new("sh").args(["-c", quiet, "sh"]).arg(logs));
     source.cluster.start_again();
     let since = source.cluster.connect().value(NOW);
     target.start_again();
-    // This setting of the database has come with it.
+    // The restore has brought this setting of the database.
     target.connect().run("ALTER DATABASE app RESET pg_queue.worker");
     let mut client = target.connect_to("app");
     assert!(!is_dormant(&mut client));
@@ -444,7 +441,7 @@ fn pg_upgrade_keeps_everything_and_wakes_nothing() {
 fn a_restored_job_that_falls_due_later_is_started_then() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
-    // The cursor knows that nothing falls due.
+    // The cursor knows that no job falls due.
     client.run("SELECT FROM queue.claim('q'); SELECT FROM queue.maintain()");
     client.run(
         "INSERT INTO queue_internal.attempt_0 (id, job_id, enqueued_at, lane, priority, attempt, run_at)

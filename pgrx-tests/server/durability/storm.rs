@@ -1,13 +1,11 @@
-//! Storms: short runs of the torture, each for one kind of promises. All its clients and checkers are at work.
-//!
-//! Not responsible for the long run with everything in it (`make torture`).
+//! Short runs of the torture, each for one kind of promise. All its clients and checkers work. Not responsible for the
+//! long run with everything (`make torture`).
 
 use std::process::Command;
 
-use crate::random;
+use crate::shared::*;
 
-/// Runs a preset for this number of seconds, or for `QUEUE_SOAK` seconds. The output of a test that fails has what the
-/// torture prints.
+/// Runs a preset for this number of seconds, or for `QUEUE_SOAK` seconds. A failed test prints the torture's output.
 fn storm(preset: &str, seconds: u64) {
     let minutes = random::length(seconds).as_secs_f64() / 60.0;
     let output = Command::new(env!("CARGO_BIN_EXE_torture"))

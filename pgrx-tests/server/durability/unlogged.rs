@@ -1,9 +1,7 @@
 //! No table of pg_queue is unlogged: a crash would empty it.
 
-use queue_tests::Cluster;
-
 use crate::operations::doctor::finding;
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
 #[test]
 fn no_table_of_pg_queue_can_be_made_unlogged() {
@@ -27,7 +25,7 @@ fn no_table_of_pg_queue_can_be_made_unlogged() {
     );
     assert!(finding(&mut client, "tables").is_ok);
     drop(client);
-    // While the library is not loaded, nothing refuses it.
+    // While the library is not loaded, it cannot refuse the change.
     cluster.append_conf("shared_preload_libraries = ''");
     cluster.restart();
     cluster.connect_to("app").run("ALTER TABLE queue_internal.attempt_3 SET UNLOGGED");

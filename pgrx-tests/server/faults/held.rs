@@ -1,13 +1,10 @@
 //! A session that a fault point holds in the middle of a statement.
 
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
-use postgres::Client;
-use queue_tests::{Cluster, Fault, error};
+use crate::shared::*;
 
-use crate::shared::{Sql, server};
-
-/// A session that runs a statement: at its end the connection and the SQLSTATE, empty if it succeeded.
+/// A session that runs a statement. At its end: the connection and the SQLSTATE, empty on success.
 pub type Running = JoinHandle<(Client, String)>;
 
 /// Runs a statement in a thread.
@@ -15,7 +12,7 @@ pub fn begin(mut client: Client, sql: String) -> Running {
     thread::spawn(move || {
         let code = match client.batch_execute(&sql) {
             Ok(()) => String::new(),
-            // The driver may see the end of the connection before it reads why.
+            // The driver may see the closed connection before it reads the error.
             Err(e) if e.is_closed() => "57P01".to_owned(),
             Err(e) => error::code(&e).to_owned(),
         };
@@ -23,12 +20,12 @@ pub fn begin(mut client: Client, sql: String) -> Running {
     })
 }
 
-/// Has a new session of the shared server run a statement until it reaches a fault point, and holds it there.
+/// Makes a new session of the shared server run a statement until it reaches a fault point, and holds it there.
 pub fn hold(database: &str, point: &str, sql: &str) -> (Fault, Running) {
     hold_session(server(), server().connect_to(database), point, sql)
 }
 
-/// Has this session run a statement until it reaches a fault point, and holds it there.
+/// Makes this session run a statement until it reaches a fault point, and holds it there.
 pub fn hold_session(server: &Cluster, mut session: Client, point: &str, sql: &str) -> (Fault, Running) {
     let fault = server.fault_of(session.pid(), point, "wait");
     let held = begin(session, sql.to_owned());
@@ -36,7 +33,7 @@ pub fn hold_session(server: &Cluster, mut session: Client, point: &str, sql: &st
     (fault, held)
 }
 
-/// Lets the session go on; returns its SQLSTATE.
+/// Lets the session go on. Returns its SQLSTATE.
 pub fn release((fault, held): (Fault, Running)) -> String {
     drop(fault);
     held.join().expect("the session's thread").1

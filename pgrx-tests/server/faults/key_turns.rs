@@ -1,19 +1,14 @@
-//! The turn of the memory of keys (`duty::rotate_keys`): two processes that do it at once, and sessions that do it one
-//! after the other.
-
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+//! The turn of the memory of keys (`duty::rotate_keys`): by two processes at once, and by sessions in sequence.
 
 use crate::faults::held::{begin, hold_session, release};
-use crate::shared::{Sql, wait_blocked};
+use crate::shared::*;
 
-/// A server without a worker, with a queue whose memory of keys has grown enough for a turn. The job of its first key
-/// is told.
+/// A server without a worker, and a queue whose memory of keys is large enough for a turn. Returns the job of its first
+/// key, too.
 fn grown(reclaim_delay: &str) -> (Cluster, Client, i64) {
     let delay = format!("pg_queue.reclaim_delay = {reclaim_delay}");
-    let cluster = Cluster::new().conf("pg_queue.worker = off").conf(&delay).start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.worker = off").conf(&delay).start_with_extension();
+    client.run("SELECT queue.create('q')");
     let first = remember(&mut client, "first");
     // More than 8 MB of keys, each soon forgotten.
     client.run(
@@ -23,14 +18,14 @@ fn grown(reclaim_delay: &str) -> (Cluster, Client, i64) {
     (cluster, client, first)
 }
 
-/// Has memory keep a key for a day beyond its job.
+/// Makes memory keep a key for a day after its job.
 fn remember(client: &mut Client, key: &str) -> i64 {
     let job = client.value(&format!("SELECT queue.enqueue('q', unique_key => '{key}', unique_for => '1 day')"));
     client.run("SELECT queue.purge('q')");
     job
 }
 
-/// Each key leads to the job that it was given to.
+/// Asserts that each key leads to its job.
 fn are_remembered(client: &mut Client, keys: &[(&str, i64)]) {
     for &(key, job) in keys {
         assert_eq!(client.value::<i64>(&format!("SELECT queue.enqueue('q', unique_key => '{key}')")), job, "{key}");
@@ -41,11 +36,11 @@ fn is_empty(client: &mut Client, half: u8) -> bool {
     client.value(&format!("SELECT pg_relation_size('queue_internal.key_{half}') = 0"))
 }
 
-/// Has sessions do what is due until a half is empty.
+/// Sessions do the duties until this half is empty.
 fn maintain_until_empty(client: &mut Client, half: u8) {
-    wait::until(&format!("half {half} is empty"), || {
+    wait::until_true(&format!("half {half} is empty"), || {
         client.run("SELECT FROM queue.maintain()");
-        is_empty(client, half).then_some(())
+        is_empty(client, half)
     });
 }
 
@@ -53,7 +48,7 @@ fn maintain_until_empty(client: &mut Client, half: u8) {
 fn a_process_that_looked_before_another_one_turned_the_memory_of_keys_empties_nothing() {
     let (cluster, mut client, first) = grown("0");
     let held = hold_session(&cluster, cluster.connect(), "keys.looked", "SELECT FROM queue.maintain()");
-    // Half 1 is opened and half 0 copied; a reader keeps half 0 from being emptied.
+    // Half 1 is opened and half 0 is copied. A reader keeps half 0 from being emptied.
     let mut reader = cluster.connect();
     reader.run("BEGIN; LOCK TABLE queue_internal.key_0 IN ACCESS SHARE MODE");
     for _ in 0..3 {
@@ -84,7 +79,7 @@ fn a_process_that_looks_while_another_one_copies_the_memory_of_keys_passes_on() 
 fn a_process_that_looks_while_another_one_empties_a_half_of_the_memory_of_keys_forgets_nothing() {
     for point in ["keys.copied", "keys.emptied"] {
         let (cluster, mut client, first) = grown("0");
-        // It opens the other half and copies; what empties the one that is left is another transaction.
+        // This call opens the other half and copies. Another transaction empties the remaining half.
         client.run("SELECT FROM queue.maintain()");
         let second = remember(&mut client, "second");
         let held = hold_session(&cluster, cluster.connect(), point, "SELECT FROM queue.maintain()");
@@ -118,10 +113,10 @@ fn a_worker_and_a_session_that_turn_the_memory_of_keys_at_once_forget_nothing() 
 #[test]
 fn sessions_that_come_one_after_the_other_empty_a_half_of_the_memory_of_keys() {
     let (cluster, mut client, first) = grown("100");
-    wait::until("the half is empty", || {
-        // Each looks once: none of them is there when the delay is over.
+    wait::until_true("the half is empty", || {
+        // Each session looks once and ends before the delay is over.
         cluster.connect().run("SELECT FROM queue.maintain()");
-        is_empty(&mut client, 0).then_some(())
+        is_empty(&mut client, 0)
     });
     are_remembered(&mut client, &[("first", first)]);
 }

@@ -1,12 +1,9 @@
-//! What a longer lease is worth after a crash, and where memory had no room for its attempt.
-
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+//! A longer lease after a crash, and a longer lease of an attempt for which memory had no room.
 
 use crate::faults::held::{begin, hold_session, release};
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
-/// How long an attempt's lease lasts from now on, in seconds.
+/// How long an attempt's lease lasts from now, in seconds.
 fn lease_left(client: &mut Client, id: i64) -> f64 {
     client
         .value(&format!("SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"))
@@ -27,7 +24,7 @@ fn a_lease_that_was_lengthened_is_that_long_after_a_crash_at_any_point_behind_th
         assert_eq!(code, "57P01", "{point}: the call has answered");
         assert!(fault.release(), "{point}");
         // The server ends all connections before it restarts.
-        wait::until("the server has noticed the crash", || client.simple_query("").is_err().then_some(()));
+        wait::until_true("the server has noticed the crash", || client.simple_query("").is_err());
         cluster.wait_ready();
         client = cluster.connect_to("app");
         client.run("SELECT FROM queue.maintain()");
@@ -38,11 +35,11 @@ fn a_lease_that_was_lengthened_is_that_long_after_a_crash_at_any_point_behind_th
     }
 }
 
-/// A server whose memory has less room than there are running attempts with a lease of a minute; the first attempt that
-/// memory does not have, and one that it has.
+/// A server with more running attempts, each with a lease of a minute, than memory has room for. Returns the first
+/// attempt outside memory and one inside.
 fn full() -> (Cluster, Client, i64, i64) {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.worker = off").conf("pg_queue.max_running = 40").start_with_database("app");
+        Cluster::with(&["pg_queue.worker = off", "pg_queue.max_running = 40"]).start_with_database("app");
     create(&mut client, "q", "lease => '1 minute'");
     client.run("SELECT queue.enqueue('q') FROM generate_series(1, 20)");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 20)"), 20);

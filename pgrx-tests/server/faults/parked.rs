@@ -1,16 +1,11 @@
-//! The index of groups, replaced while a session has written into it and has not committed yet.
+//! The groups' index is replaced while a session has written into it and has not committed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
-
-use queue_tests::{Cluster, wait};
 
 use crate::faults::held::begin;
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
-/// Completes the running jobs of these groups, and claims the next jobs of the queue. Returns how many it has claimed.
+/// Completes the running jobs of these groups and claims the queue's next jobs. Returns the number of claimed jobs.
 fn turn(client: &mut postgres::Client, groups: &str) -> usize {
     client.run(&format!(
         "SELECT queue.complete(a.id) FROM queue.attempts AS a, queue.job(a.job_id) AS j
@@ -22,7 +17,7 @@ fn turn(client: &mut postgres::Client, groups: &str) -> usize {
 #[test]
 fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.max_ready = 16").conf("pg_queue.segment_age = 1").start_with_database("app");
+        Cluster::with(&["pg_queue.max_ready = 16", "pg_queue.segment_age = 1"]).start_with_database("app");
     client.switch_worker_off();
     let mut client = cluster.connect_to("app");
     create(&mut client, "g", "max_running_per_group => 1, lease => '1 hour'");
@@ -39,10 +34,10 @@ fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
     client.run("SELECT count(queue.complete(id)) FROM queue.claim('p', 3000)");
     assert_eq!(client.count("SELECT FROM queue.claim('g', 2)") + client.count("SELECT FROM queue.claim('g')"), 2);
     // Few attempts live in the first segment, so they are moved.
-    wait::until("the first segment is being moved", || {
+    wait::until_true("the first segment is being moved", || {
         client.run("SELECT FROM queue.maintain() WHERE duty = 'storage'");
         let state = "SELECT state::text FROM queue_internal.segment_log WHERE segment = 0 ORDER BY entry DESC LIMIT 1";
-        (client.value::<String>(state) == "m").then_some(())
+        client.value::<String>(state) == "m"
     });
     enqueue(&mut client, "c", 80);
     client.run("SELECT FROM queue.claim('g'); SELECT FROM queue.claim('g')");
@@ -52,7 +47,7 @@ fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
     let phase = format!("SELECT phase FROM pg_stat_progress_create_index WHERE pid = {}", builder.pid());
     let mut looker = cluster.connect_to("app");
     let mut reaches = |wanted: &str| {
-        wait::until(wanted, || looker.column::<String>(&phase).iter().any(|phase| phase == wanted).then_some(()));
+        wait::until_true(wanted, || looker.column::<String>(&phase).iter().any(|phase| phase == wanted));
     };
     let built = begin(builder, "REINDEX INDEX CONCURRENTLY queue_internal.parked_8_idx".to_owned());
     reaches("waiting for old snapshots");

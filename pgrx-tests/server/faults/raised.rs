@@ -1,11 +1,7 @@
-//! Errors that say nothing about the work that they interrupt: a cancel, a lock that is not to be had, no memory, no
-//! disk. Work that is done in a subtransaction passes them on as Postgres has raised them.
+//! Errors that say nothing about the work that they interrupt: a cancel, an unavailable lock, no memory, no disk. Work
+//! in a subtransaction passes them on as Postgres has raised them.
 
-use std::thread;
-
-use queue_tests::{Cluster, Fault};
-
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
 #[test]
 fn a_server_in_trouble_is_told_by_a_verb_for_many_jobs_as_it_is() {
@@ -26,7 +22,7 @@ fn a_server_in_trouble_is_told_by_a_verb_for_many_jobs_as_it_is() {
         assert!(fault.release());
         assert_nothing_was_done(&mut client, job);
     }
-    // Those that Postgres makes itself.
+    // Errors that Postgres raises itself.
     let mut other = cluster.connect_to("app");
     other.run("BEGIN; LOCK TABLE queue_internal.claim_0 IN EXCLUSIVE MODE");
     for (setting, code, text) in [
@@ -44,13 +40,13 @@ fn a_server_in_trouble_is_told_by_a_verb_for_many_jobs_as_it_is() {
     let (failure, mut client) = cancel_held(&cluster, client, &cancel, held);
     assert_eq!(failure, ("57014".to_owned(), "canceling statement due to user request".to_owned()));
     assert_nothing_was_done(&mut client, job);
-    // Any other error is about the jobs together: each is tried alone.
+    // Any other error is about the jobs together: each job is tried alone.
     let fault = cluster.fault_of(pid, "waiting.taken", "error 22012");
     assert_eq!(client.value::<String>(&cancel), "cancelled");
     assert!(fault.release());
 }
 
-/// The job waits as before, and its rows and memory agree.
+/// Asserts that the job waits as before, and that its rows and memory agree.
 fn assert_nothing_was_done(client: &mut postgres::Client, job: i64) {
     assert_eq!(client.state(job), "ready");
     assert_eq!(client.count("SELECT * FROM queue.check()"), 0);
@@ -68,7 +64,7 @@ fn a_check_that_is_cancelled_says_so() {
     assert_eq!(client.count(check), 0);
 }
 
-/// Runs a statement until it reaches a fault point, and cancels it there. Returns the SQLSTATE and the message, and the
+/// Runs a statement until it reaches a fault point, and cancels it there. Returns the SQLSTATE, the message and the
 /// session.
 fn cancel_held(
     cluster: &Cluster,

@@ -1,7 +1,7 @@
 //! Strict order while memory learns which groups have a failed job that waits.
 
 use crate::faults::held::{claim_all, hold, release};
-use crate::shared::{Sql, queue};
+use crate::shared::*;
 
 #[test]
 fn while_a_failure_commits_no_other_job_of_its_group_starts() {
@@ -30,9 +30,9 @@ fn while_retrying_groups_are_read_no_job_passes_a_failed_one() {
         }
         let [a, b] = [client.claim(&q), client.claim(&q)];
         client.run(&format!("SELECT queue.fail({a}, 'no')"));
-        // Memory forgets what it knows of the groups.
+        // Memory forgets the retrying groups.
         client.run(&format!("SELECT queue.alter('{q}', max_running => 100)"));
-        // They are not read anew right after the last reading, so it claims until it does.
+        // They are not read again right after the last reading, so the test claims until they are.
         let b_failed = format!("SELECT count(*) = 2 FROM queue.jobs WHERE queue_name = '{q}' AND error = 'no'");
         let claims =
             format!("DO $$BEGIN LOOP PERFORM FROM queue.claim('{q}'); EXIT WHEN ({b_failed}); END LOOP; END$$");

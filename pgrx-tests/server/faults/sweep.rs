@@ -4,16 +4,11 @@
 //! enqueued and done stands in tables of its own, written in the same transactions, without keys: a double is counted
 //! and not prevented.
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
-use postgres::{Client, NoTls};
 use queue_tests::fault::points;
-use queue_tests::{Cluster, Fault, error, wait};
 
-use crate::shared::Sql;
+use crate::shared::*;
 
-/// Points that this workload does not reach, each with what would.
+/// Points that this workload does not reach, each with a workload that would.
 const UNREACHED: &[&str] = &[
     "claim.rechecked",     // rights that change in the transaction that enqueues: `rights`
     "claim.in_vain",       // a queue with many stages that memory knows nothing of: `windows`
@@ -52,7 +47,7 @@ const ROUND: &[&str] = &[
           h AS (SELECT a, b, queue.enqueue('q', after => ARRAY[a]) AS c, queue.enqueue('q', after => ARRAY[a, b]) AS d
           FROM p)
      INSERT INTO made SELECT unnest(ARRAY[a, b, c, d]) FROM h",
-    // A flow that runs when its members have, a job that waits for one that it has made, and a flow that fails fast.
+    // A flow that runs after its members, a job that waits for its own member, and a flow that fails fast.
     "DO 'DECLARE f bigint;
      BEGIN
          f := queue.enqueue_flow(''q'', runs => true);
@@ -75,12 +70,12 @@ const ROUND: &[&str] = &[
     "BEGIN; INSERT INTO made SELECT queue.enqueue('q'); PREPARE TRANSACTION 'sweep'",
     "COMMIT PREPARED 'sweep'",
     "BEGIN; SELECT count(*) FROM queue.claim('q', 3); ROLLBACK",
-    // One is done in a transaction of its own, one with the next claim, one fails, one is given back.
+    // One job completes in its own transaction, one with the next claim, one fails, one is released.
     "WITH c AS (SELECT id, job_id FROM queue.claim('q')), d AS (INSERT INTO done SELECT job_id FROM c)
      SELECT queue.complete(id) FROM c",
     "WITH c AS (SELECT id, job_id FROM queue.claim('groups', 2)), d AS (INSERT INTO done SELECT job_id FROM c)
      SELECT queue.complete(id) FROM c",
-    // Three end by one call, each in its own way.
+    // One call ends three jobs in different ways.
     "WITH c AS MATERIALIZED (SELECT id, job_id, row_number() OVER () AS n FROM queue.claim('q', 3)),
           e AS MATERIALIZED (SELECT id, outcome FROM queue.end_batch((SELECT coalesce(json_agg(CASE n
               WHEN 1 THEN json_build_object('complete', json_build_object('id', id))
@@ -123,22 +118,22 @@ const ROUND: &[&str] = &[
     "SELECT queue.maintain()",
 ];
 
-/// What becomes of the members of flows that fail fast.
+/// Kills the members of flows that fail fast.
 const DIE: &str = "SELECT count(queue.fail(id, 'no', fatal => true)) FROM queue.claim('fast', 10)";
 
-/// Whether the point lies in what the storage duty does.
+/// True if the storage duty reaches the point.
 fn is_of_storage(point: &str) -> bool {
     let parts =
         ["duty.storage", "move.", "walk.", "truncate.", "row.history", "row.rollup", "row.segment_log", "row.total"];
     parts.iter().any(|part| point.starts_with(part))
 }
 
-/// Whether this workload is known not to reach the point.
+/// True if this workload is known not to reach the point.
 fn is_unreached(point: &str) -> bool {
     UNREACHED.iter().any(|known| point.starts_with(known))
 }
 
-/// Whether the point lies in what follows a crash.
+/// True if the point is reached after a crash.
 fn is_of_recovery(point: &str) -> bool {
     point.starts_with("recover.") || point.starts_with("duty.recover")
 }
@@ -159,8 +154,8 @@ impl Sweep {
     fn new() -> Self {
         let (cluster, mut client) = Cluster::new()
             .conf("pg_queue.segment_age = 1")
-            // A query over the views misses jobs that have moved since its snapshot, if their old segment is emptied
-            // before it locks that.
+            // If a segment is emptied before a query over the views locks it, the query misses jobs that moved since
+            // its snapshot.
             .conf("pg_queue.reclaim_delay = '500ms'")
             .conf("max_prepared_transactions = 5")
             .conf("max_connections = 30")
@@ -180,7 +175,7 @@ impl Sweep {
         Self { cluster, client: Some(client), round: 0 }
     }
 
-    /// A connection, a new one if the last has ended.
+    /// A connection: a new one if the last one has ended.
     fn client(&mut self) -> &mut Client {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             let client = wait::within("the server takes connections", Duration::from_secs(60), || {
@@ -193,14 +188,15 @@ impl Sweep {
         self.client.as_mut().expect("the connection just made")
     }
 
-    /// Runs a statement; an error that a fault explains is one of these.
+    /// Runs a statement. Its error must be one that a fault explains.
     fn attempt(&mut self, point: &str, sql: &str) {
         let result = self.client().batch_execute(sql);
         if let Err(e) = result {
             let code = error::code(&e).to_owned();
             let is_expected = e.is_closed()
                 || matches!(code.as_str(), "" | "58000" | "57P01" | "57P02" | "57P03" | "QJ001" | "55006" | "55000")
-                // The last round's was not prepared, or is still there; the queue was made before the fault.
+                // The last round's transaction was not prepared, or is still there; or the queue was made before the
+                // fault.
                 || matches!(code.as_str(), "42704" | "42710");
             assert!(is_expected, "{point}: {sql}: {e:?}");
             if !self.client().is_closed() {
@@ -212,23 +208,22 @@ impl Sweep {
     fn round(&mut self, point: &str) {
         self.round += 1;
         for sql in ROUND {
-            let sql = sql.replace('$', &self.round.to_string());
-            self.attempt(point, &sql);
+            self.attempt(point, &sql.replace('$', &self.round.to_string()));
         }
     }
 
-    /// Runs the workload until the fault has struck. Returns whether it did; `must`: it waits longer for that.
+    /// Runs the workload until the fault has struck. Returns whether it did. With `must` it waits longer.
     fn strike(&mut self, point: &str, action: &str, must: bool) -> bool {
         let fault: Fault = self.cluster.fault(point, action);
         if is_of_recovery(point) {
-            // With claims that are found again.
+            // The claims of these rounds are released again.
             self.round(point);
             let mut victim = self.cluster.connect_to("app");
             let pid = victim.pid();
             let _ = self.client().batch_execute("SELECT count(*) FROM queue.claim('q', 3)");
             self.cluster.crash(pid);
         }
-        // The ring of segments turns by the second, and other duties have their times, too.
+        // The ring turns every second, and other duties have their own times.
         let comes = !is_unreached(point) && !point.starts_with("exit.");
         let patience = Duration::from_secs(if must && comes { 60 } else { 0 });
         let until = Instant::now() + patience;
@@ -256,12 +251,12 @@ impl Sweep {
         fault.release()
     }
 
-    /// Works off what is left, and compares.
+    /// Works off the remaining jobs and compares.
     fn check(&mut self, point: &str) {
         let _ = self.client().batch_execute("ROLLBACK PREPARED 'sweep'");
         let living =
             "SELECT count(*) FROM queue.jobs WHERE state IN ('held', 'ready', 'scheduled', 'retrying', 'running')";
-        // Leases of a minute end by their workers' return: their attempts are released.
+        // Attempts with leases of a minute are released, as if their workers returned.
         let release = "SELECT count(queue.release(id)) FROM queue.attempts WHERE state = 'running'";
         wait::within(&format!("{point}: all jobs are done"), Duration::from_secs(60), || {
             self.attempt(point, WORK);
@@ -292,10 +287,10 @@ impl Sweep {
     }
 }
 
-/// How many tests share the points: each has a server of its own, and no test takes minutes.
+/// The number of tests that share the points. Each has its own server and takes less than minutes.
 const PARTS: usize = 4;
 
-/// Strikes at every `PARTS`th point, beginning with the point at `part`.
+/// Strikes at every `PARTS`th point, starting with the point at `part`.
 fn each_point_may_fail_in_each_way(part: usize) {
     let rows = ["attempt", "claim", "outcome", "note", "history", "segment_log", "total", "rollup"];
     let rows = rows.iter().flat_map(|table| [format!("row.{table}.before"), format!("row.{table}.after")]);
@@ -304,9 +299,9 @@ fn each_point_may_fail_in_each_way(part: usize) {
     let mut sweep = Sweep::new();
     let mut unreached = BTreeSet::new();
     for point in all.iter().skip(part).step_by(PARTS) {
-        // The server is there again after a crash, which is what takes time.
+        // The restart after a crash takes most of the time.
         let mut is_reached = false;
-        // The worker starts anew after each, and catches up.
+        // The worker restarts after each fault and catches up.
         let actions = if is_of_storage(point) { &["crash"][..] } else { &["error", "terminate", "crash"] };
         for action in actions {
             is_reached |= sweep.strike(point, action, !is_reached);

@@ -1,11 +1,8 @@
-//! Windows between two sessions that only a debugger could hold open: a fault point holds one session in the middle of
-//! a claim, an end or a commit, while another does what could go wrong there.
-
-use postgres::Client;
-use queue_tests::{integrity, wait};
+//! Windows between two sessions that only a debugger could hold open. A fault point holds one session in a claim, an
+//! end or a commit. Meanwhile another session does what could go wrong there.
 
 use crate::faults::held::{begin, claim_all, hold, hold_session, release};
-use crate::shared::{Database, Sql, connect, queue, server, wait_asleep};
+use crate::shared::*;
 
 /// The background worker of this connection's database.
 fn worker(client: &mut Client) -> i32 {
@@ -100,12 +97,12 @@ fn a_lease_that_is_over_ends_no_attempt_that_is_being_completed() {
     let id = client.claim(&q);
     let held = hold("app", "end.held", &format!("SELECT queue.complete({id})"));
     client.run("SELECT pg_sleep(5)");
-    // The worker has been awake since the deadline if it has served another lease that ended later.
+    // If the worker has served another lease that ended later, it has been awake since the deadline.
     client.enqueue(&q);
     client.run(&format!("SELECT FROM queue.claim('{q}', lease => '1 ms')"));
-    wait::until("the worker has ended the later lease", || {
+    wait::until_true("the worker has ended the later lease", || {
         let sql = format!("SELECT count(*) FROM queue.attempts WHERE queue_name = '{q}' AND state = 'timed_out'");
-        (client.value::<i64>(&sql) == 1).then_some(())
+        client.value::<i64>(&sql) == 1
     });
     assert_eq!(release(held), "");
     assert_eq!(client.state(job), "completed");
@@ -122,8 +119,8 @@ fn an_attempt_that_is_completed_while_the_worker_is_about_to_end_its_lease_is_co
     drop(fault);
     let next = client.enqueue("q");
     client.run("SELECT FROM queue.claim('q', lease => '1 ms')");
-    wait::until("the worker has gone on", || {
-        (client.value::<i32>(&format!("SELECT attempt FROM queue.job({next})")) > 1).then_some(())
+    wait::until_true("the worker has gone on", || {
+        client.value::<i32>(&format!("SELECT attempt FROM queue.job({next})")) > 1
     });
     assert_eq!(client.state(job), "completed");
 }
@@ -139,7 +136,7 @@ fn a_wake_up_of_a_sleeper_that_is_terminated_goes_to_the_next() {
     let second_pid = second.pid();
     let second = begin(second, sql);
     wait_asleep(&mut client, second_pid);
-    // It wakes the first in the list, which has not gone to sleep yet and never will.
+    // The commit wakes the first session in the list, which does not sleep yet and never will.
     client.run(&format!("SELECT pg_terminate_backend({pid})"));
     let job = client.enqueue(&q);
     assert_eq!(release(held), "57P01");
@@ -150,8 +147,7 @@ fn a_wake_up_of_a_sleeper_that_is_terminated_goes_to_the_next() {
 #[test]
 fn a_job_committed_before_a_session_stands_in_the_list_keeps_it_from_sleeping() {
     let (mut client, q) = queue("");
-    let sql = format!("SELECT FROM queue.claim('{q}', wait => '60 s')");
-    let held = hold("app", "wait.begun", &sql);
+    let held = hold("app", "wait.begun", &format!("SELECT FROM queue.claim('{q}', wait => '60 s')"));
     let job = client.enqueue(&q);
     assert_eq!(release(held), "");
     assert_eq!(client.state(job), "running");
@@ -165,7 +161,7 @@ fn a_cancel_whose_callback_comes_after_the_attempts_failure_is_served() {
     let held = hold("app", "commit.visible", &format!("SELECT queue.cancel({job})"));
     client.run(&format!("SELECT queue.fail({id}, 'no')"));
     assert_eq!(release(held), "");
-    wait::until("the job is cancelled", || (client.state(job) == "cancelled").then_some(()));
+    wait::until_true("the job is cancelled", || client.state(job) == "cancelled");
 }
 
 #[test]
@@ -175,15 +171,14 @@ fn a_cancel_that_is_served_while_the_next_attempt_is_claimed_reaches_it() {
     let id = client.claim("q");
     let fault = server().fault_of(worker(&mut client), "cancels.found", "wait");
     let mut late = database.connect();
-    late.run("BEGIN");
-    late.run(&format!("SELECT queue.cancel({job})"));
+    late.run(&format!("BEGIN; SELECT queue.cancel({job})"));
     client.run(&format!("SELECT queue.fail({id}, 'no')"));
     late.run("COMMIT");
     fault.wait_reached();
     let next = client.claim("q");
     drop(fault);
-    wait::until("the worker is told", || {
-        client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({next})")).then_some(())
+    wait::until_true("the worker is told", || {
+        client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({next})"))
     });
     client.run(&format!("SELECT queue.release({next})"));
     assert_eq!(client.state(job), "cancelled");
@@ -264,9 +259,7 @@ fn a_delayed_job_that_is_claimed_while_it_falls_due_runs_once() {
         fault.wait_reached();
         let early = claim_all(&mut client, "q");
         drop(fault);
-        wait::until("it runs", || {
-            (client.state(job) == "running" || !claim_all(&mut client, "q").is_empty()).then_some(())
-        });
+        wait::until_true("it runs", || client.state(job) == "running" || !claim_all(&mut client, "q").is_empty());
         client.run("SELECT count(queue.complete(id)) FROM queue.attempts WHERE state = 'running'");
         assert!(claim_all(&mut client, "q").is_empty(), "{point}: {early:?}");
         assert_eq!(client.state(job), "completed", "{point}");
@@ -285,20 +278,20 @@ fn a_session_that_dies_anywhere_in_a_claim_leaves_its_jobs_to_others() {
         assert_eq!(died.join().unwrap().1, "57P01", "{point}");
         assert!(fault.release(), "{point}");
         let mut found = Vec::new();
-        wait::until(&format!("all jobs are claimed after {point}"), || {
+        wait::until_true(&format!("all jobs are claimed after {point}"), || {
             found.extend(claim_all(&mut client, &q));
-            (found.len() >= jobs.len()).then_some(())
+            found.len() >= jobs.len()
         });
         found.sort_unstable();
         assert_eq!(found, jobs, "{point}");
     }
 }
 
-/// REINDEX CONCURRENTLY waits for the snapshots that are there when it has read the table, and for the locks on it, but
-/// not for a call that has a younger snapshot and no lock yet.
+/// REINDEX CONCURRENTLY waits for snapshots from before it has read the table, and for locks on the table. It does not
+/// wait for a call with a younger snapshot and no lock yet.
 #[test]
 fn an_index_that_was_replaced_under_a_call_is_not_used() {
-    // The old index is gone when the call opens it, or no session writes into it any more.
+    // When the call opens the old index, it is gone, or no session writes into it any more.
     for is_gone in [false, true] {
         let (database, mut client) = Database::new().with_queue("q", "");
         let job = client.enqueue("q");
@@ -308,7 +301,7 @@ fn an_index_that_was_replaced_under_a_call_is_not_used() {
         let mut builder = database.connect();
         let phase = format!("SELECT phase FROM pg_stat_progress_create_index WHERE pid = {}", builder.pid());
         let mut reaches = |wanted: &str| {
-            wait::until(wanted, || client.column::<String>(&phase).iter().any(|phase| phase == wanted).then_some(()));
+            wait::until_true(wanted, || client.column::<String>(&phase).iter().any(|phase| phase == wanted));
         };
         let built = begin(builder, "REINDEX INDEX CONCURRENTLY queue_internal.outcome_0_pkey".to_owned());
         reaches("waiting for old snapshots");
@@ -353,7 +346,7 @@ fn an_end_that_fails_anywhere_leaves_the_attempt_to_its_worker() {
 
 #[test]
 fn a_claim_that_gives_up_looking_reads_the_settings_anew() {
-    // Memory knows nothing of the many lanes: the claim reads each of them, and looks once more.
+    // Memory knows nothing of the many lanes: the claim reads each of them, and looks again.
     let stages: Vec<String> = (0..32).map(|n| format!("s{n}")).collect();
     let options = format!("max_running => 5, stages => '{{{}}}'", stages.join(","));
     for (change, expected) in [
@@ -384,7 +377,7 @@ fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
         let postponed = server().fault_of(pid, "expire.postponed", "wait");
         let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '20 ms')");
         found.wait_reached();
-        // Its end begins between the worker's look and its try.
+        // The end begins between the worker's look and its attempt to take the job.
         let mut session = database.connect();
         session.run(&format!("BEGIN; SELECT queue.complete({id})"));
         drop(found);
@@ -396,14 +389,14 @@ fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
         drop(postponed);
         let state = format!("SELECT state FROM queue.attempts WHERE id = {id}");
         if expected == "timed_out" {
-            wait::until("it is looked at again", || (client.value::<String>(&state) == expected).then_some(()));
+            wait::until_true("it is looked at again", || client.value::<String>(&state) == expected);
             continue;
         }
-        // What is postponed comes again within a second; a lease that ends after that is served later.
+        // A postponed job is served within a second. A lease that ends after it is served later.
         let other = client.enqueue("q");
         client.run("SELECT FROM queue.claim('q', lease => '1200 ms')");
-        wait::until("the worker has ended a later lease", || {
-            (client.value::<i32>(&format!("SELECT attempt FROM queue.job({other})")) > 1).then_some(())
+        wait::until_true("the worker has ended a later lease", || {
+            client.value::<i32>(&format!("SELECT attempt FROM queue.job({other})")) > 1
         });
         assert_eq!(client.value::<String>(&state), expected);
         if expected == "running" {
@@ -417,7 +410,7 @@ fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
 fn a_limit_holds_while_claims_with_old_and_new_stages_meet() {
     let (database, mut client) = Database::new().with_queue("q", "max_running => 4, stages => '{a}'");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('q')");
-    // It has taken two, and goes on by the lanes that it knows.
+    // The call has taken two jobs, and goes on by the lanes that it knows.
     let held = hold(&database.name, "claim.taken", "SELECT FROM queue.claim('q', 100)");
     client.run("SELECT queue.alter('q', stages => '{a,b}')");
     client.run("SELECT queue.enqueue('q', stage => 'b') FROM generate_series(1, 5)");
@@ -431,7 +424,7 @@ fn a_limit_holds_while_claims_with_old_and_new_stages_meet() {
     assert_eq!(claim_all(&mut client, "q").len(), 2);
 }
 
-/// Claims and completes the jobs of a strict group one by one, in this order; `claimed` was claimed before.
+/// Claims and completes the jobs of a strict group one by one, in this order. `claimed` are running already.
 fn go_on(client: &mut Client, queue: &str, jobs: &[i64], claimed: &[i64], what: &str) {
     for &job in jobs {
         if claimed != [job] {
@@ -489,7 +482,7 @@ fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
         let mut session = connect();
         session.run(&format!("BEGIN; SAVEPOINT s; {claim}; ROLLBACK TO s"));
         let held = hold_session(server(), session, point, &format!("{claim}; ROLLBACK"));
-        // It waits for the end of the turn.
+        // The other session waits for the end of the turn.
         let mut other = connect();
         let pid = other.pid();
         let other = begin(other, format!("INSERT INTO got_{q} SELECT job_id FROM queue.claim('{q}', 100)"));
@@ -516,16 +509,16 @@ fn a_cancel_or_a_seal_of_a_flow_is_not_left_behind_by_a_change_of_it() {
                 .map(|e| queue_tests::error::code(&e).to_owned())
         };
         let (sealed, cancelled) = (refused(&mut client, "seal"), refused(&mut client, "cancel"));
-        // An error is told before its transaction has ended: until then the note of that counts as one that may come.
+        // The server sends an error before it rolls back. Until then the transaction's note may still commit.
         client.run("SELECT 1");
         let changed = release(held);
-        // Either the change or what came beside it is refused, or both count.
+        // Either one of the two is refused, or both count.
         let in_use = |refused: &Option<String>| refused.as_deref().is_none_or(|code| code == "55006");
         assert!(in_use(&sealed) && in_use(&cancelled), "{point}: {sealed:?} {cancelled:?}");
         assert!(changed.is_empty() || cancelled.is_none(), "{point}: {changed}");
         if cancelled.is_some() {
             client.run(&format!("SELECT queue.cancel({flow})"));
         }
-        wait::until("the flow ends", || (client.state(flow) == "cancelled").then_some(()));
+        wait::until_true("the flow ends", || client.state(flow) == "cancelled");
     }
 }

@@ -1,10 +1,8 @@
-//! What is said to somebody who makes a mistake: what is wrong, and what to write instead.
-
-use queue_tests::Cluster;
+//! Answers to mistakes: what is wrong, and what to write instead.
 
 use crate::interface::stumbles::{listening, taken};
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create, server};
+use crate::shared::*;
 
 #[test]
 fn a_call_that_does_not_fit_is_told_what_would() {
@@ -62,7 +60,7 @@ fn a_call_that_does_not_fit_is_told_what_would() {
         let failure = client.failure(statement);
         assert!(failure.code == code && failure.hint.contains(hint), "{statement}: {failure:?}");
     }
-    // What is not ours is left alone, and so is a database without the extension.
+    // Other errors are left alone, and so is a database without the extension.
     assert!(!client.failure("SELECT nowhere(1)").hint.contains("queue"));
     for statement in ["SELECT * FROM jobz", "SELECT id FROM queue.jobs", "SELECT '[1]'::bigint[]", "SELEC limit => 3"] {
         assert_eq!(client.failure(statement).hint, "", "{statement}");
@@ -99,7 +97,7 @@ fn a_value_in_the_wrong_place_is_told_what_goes_there() {
     let long = "y".repeat(500);
     let failure = client.failure(&format!("SELECT queue.enqueue_batch('emails', '[{{\"delay\": \"{long}\"}}]')"));
     assert!(failure.detail.len() < 150 && failure.detail.contains('…'), "{failure:?}");
-    // An empty array names no jobs, and is what a program has that found none.
+    // An empty array names no jobs: a program without results passes it.
     client.run("SELECT queue.enqueue('emails', upon => 'failed', after => '{}')");
 }
 
@@ -158,7 +156,7 @@ fn a_claim_that_cannot_wait_says_so_once() {
         assert_eq!(taken(&told), [""; 0]);
         client.run("ROLLBACK");
     }
-    // A call that does not ask to wait, one that finds a job, and one that completes a job itself are no mistakes.
+    // A call without a wait, a call that finds a job, and a call that completes a job are no mistakes.
     let (mut client, told) = listening(&database.name);
     client
         .run("BEGIN; INSERT INTO sent VALUES (1); SELECT * FROM queue.claim('emails'); SELECT queue.enqueue('emails')");
@@ -173,7 +171,7 @@ fn a_claim_that_cannot_wait_says_so_once() {
 fn each_function_is_known_with_its_arguments() {
     let database = Database::new();
     let mut client = database.connect();
-    // A call with an argument that no function has tells the arguments that it has.
+    // If no function has the argument, the error lists the arguments that exist.
     let functions: Vec<String> = client.column(
         "SELECT DISTINCT proname::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND prokind IN ('f', 'p')
          AND pronargs > 0 ORDER BY 1",
@@ -219,7 +217,7 @@ fn a_misspelt_queue_is_told_the_one_that_may_be_meant() {
     let swapped = client.failure(&format!("SELECT queue.grant('{worker}', 'emails', 'consume')"));
     assert!(swapped.hint.contains("give the queue first, then the role"), "{swapped:?}");
     assert!(client.failure("SELECT queue.grant('emails', 'nobody_here', 'consume')").hint.contains("CREATE ROLE"));
-    // Names of queues and topics that the role may do nothing with are not told.
+    // Queues and topics without any right of the role are not named.
     client.run(&format!("SET ROLE {worker}"));
     assert!(client.failure("SELECT queue.claim('emial')").hint.contains("emails"));
     assert!(!client.failure("SELECT queue.claim('secret')").hint.contains("secrets"));

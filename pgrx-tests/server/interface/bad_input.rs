@@ -1,9 +1,7 @@
-//! Arguments that make no sense, sizes that are unusual, places where nobody expected a claim: always an answer
-//! or an error that helps, and never half of something.
+//! Invalid arguments, unusual sizes and unusual places of a claim give an answer or a helpful error, and never half an
+//! effect.
 
-use crate::shared::{Database, Sql, connect, create, queue};
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
 fn assert_fails(client: &mut Client, sql: &str, code: &str, message: &str) {
     let failure = client.failure(sql);
@@ -36,7 +34,7 @@ fn an_unknown_queue_is_an_error_with_a_hint() {
     }
 }
 
-/// What a caller gives goes back to it, and into the server's log, only in part.
+/// An error and the server's log repeat only a part of an argument.
 #[test]
 fn an_error_repeats_no_long_argument() {
     let (mut client, q) = queue("");
@@ -90,7 +88,7 @@ fn intervals_that_make_no_sense_are_refused() {
     ] {
         client.refused(&format!("SELECT queue.{call}"), "22023");
     }
-    // Beyond what a timestamp can be, Postgres says so itself.
+    // Postgres itself refuses times beyond a timestamp's range.
     for call in [
         format!("enqueue('{q}', delay => '300000 years')"),
         format!("fail({id}, 'boom', '300000 years')"),
@@ -99,7 +97,7 @@ fn intervals_that_make_no_sense_are_refused() {
         client.refused(&format!("SELECT queue.{call}"), "22008");
     }
     assert_eq!(jobs(&mut client, &q), 1);
-    // Nothing of all this has taken the attempt away.
+    // None of these calls has ended the attempt.
     client.run(&format!("SELECT queue.complete({id})"));
     client.enqueue(&q);
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', wait => '170000 years')")), 1);
@@ -234,7 +232,7 @@ fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
         let failure = client.refused(&format!("SELECT queue.create('{name}')"), "22023");
         assert_eq!(failure.message, "queue_name must have 1 to 200 characters");
     }
-    // It means all queues where privileges are granted.
+    // In grants the name means all queues.
     assert_fails(&mut client, "SELECT queue.create('*')", "22023", "a queue cannot be called \"*\"");
     let names = [
         "O'Brien",
@@ -308,7 +306,7 @@ fn texts_and_documents_may_be_large() {
 #[test]
 fn a_hundred_thousand_jobs_fit_one_call() {
     let (_cluster, mut client) =
-        Cluster::new().conf("pg_queue.max_running = 120000").conf("work_mem = '64MB'").start_with_database("app");
+        Cluster::with(&["pg_queue.max_running = 120000", "work_mem = '64MB'"]).start_with_database("app");
     create(&mut client, "many", "");
     create(&mut client, "batch", "");
     let many = "SELECT count(*) FROM queue.enqueue_many('many', array_fill('{\"n\": 1}'::jsonb, ARRAY[100000]))";
@@ -317,7 +315,7 @@ fn a_hundred_thousand_jobs_fit_one_call() {
                      (SELECT jsonb_agg(jsonb_build_object('payload', i, 'priority', i % 10))
                      FROM generate_series(1, 100000) AS i))";
     assert_eq!(client.value::<i64>(batch), 100_000);
-    // Rolled back, they are all there again.
+    // After a rollback all of them exist again.
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.claim('many', 100000)"), 100_000);
     client.run("ROLLBACK");
@@ -335,7 +333,7 @@ fn a_hundred_thousand_jobs_fit_one_call() {
     assert_eq!(client.value::<i64>("SELECT queue.purge('batch')"), 100_000);
 }
 
-/// Returns a call of each verb that changes something: of a queue, one of its jobs, and an attempt that runs.
+/// Returns a call of each verb that changes a queue, one of its jobs, or a running attempt.
 fn changes(q: &str, job: i64, id: i64) -> Vec<String> {
     vec![
         "create('other')".to_owned(),
@@ -384,7 +382,7 @@ fn a_read_only_transaction_changes_nothing() {
         let failure = client.refused(&format!("SELECT queue.{call}"), "25006");
         assert!(failure.message.contains("read-only transaction"), "{call}: {failure:?}");
     }
-    // To look and to wait is allowed.
+    // Reads and waits are allowed.
     for view in ["jobs", "attempts", "queues", "stats", "errors", "workers"] {
         client.run(&format!("SELECT FROM queue.{view}"));
     }
@@ -415,7 +413,7 @@ fn without_preloading_everything_says_which_line_to_add() {
     }
     refused(&mut client, "CALL queue.wait('q')");
     refused(&mut client, "SELECT * FROM queue.workers");
-    // What is in tables can be read, the extension dropped; made anew it cannot be.
+    // The tables can be read, and the extension can be dropped, but not created.
     refused(&mut client, "SELECT * FROM queue.jobs");
     assert_eq!(client.value::<String>("SELECT queue_name FROM queue.queues"), "q");
     client.run("DROP EXTENSION pg_queue");
@@ -423,7 +421,7 @@ fn without_preloading_everything_says_which_line_to_add() {
     assert_eq!(client.count("SELECT FROM pg_namespace WHERE nspname = 'queue'"), 0);
 }
 
-/// Everything that a job goes through, one by one and many at a time.
+/// Does everything that can happen to a job, one by one and in calls for many.
 fn use_all(client: &mut Client) {
     client.run(
         "SELECT queue.enqueue('q', '{}'), queue.enqueue('q', '{}', delay => '1 hour');
@@ -480,7 +478,7 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
         use_all(&mut client);
         assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'tables' AND ok"), 1);
     }
-    // What was ours does not come back.
+    // Our own objects do not come back.
     owner.run("BEGIN; ALTER TABLE queue_internal.claim_0 DROP COLUMN worker");
     assert!(owner.failure("SELECT queue.claim('q')").detail.contains("was dropped"));
     owner.run("ROLLBACK");
@@ -496,9 +494,7 @@ fn the_worker_notices_that_a_table_was_altered_and_goes_on_when_it_is_as_it_was(
     client.run("ALTER TABLE queue_internal.outcome_0 ADD COLUMN extra text");
     let what = "55000 WARNING:  pg_queue duty \"expire\" failed: table \"queue_internal.outcome_0\" is not as \
         pg_queue created it";
-    wait::until("the worker notices", || cluster.log().contains(what).then_some(()));
+    wait::until_true("the worker notices", || cluster.log().contains(what));
     client.run("ALTER TABLE queue_internal.outcome_0 DROP COLUMN extra");
-    wait::until("the lease ends", || {
-        (client.count("SELECT FROM queue.attempts WHERE state = 'timed_out'") == 1).then_some(())
-    });
+    wait::until_true("the lease ends", || client.count("SELECT FROM queue.attempts WHERE state = 'timed_out'") == 1);
 }

@@ -1,13 +1,12 @@
-//! How long a text may be that one role gives and others are shown.
+//! The length of texts that one role gives and other roles see.
 
 use std::collections::HashSet;
 
 use postgres::types::Type;
-use queue_tests::error;
 
-use crate::shared::{Database, Sql};
+use crate::shared::*;
 
-/// Arguments that name what has to be there, or one of a few words: whatever else they are given is refused.
+/// Arguments that name an existing thing, or one of a few words: any other value is refused.
 const NAMED: &[&str] = &[
     "backoff",
     "dead_letter",
@@ -28,10 +27,10 @@ const NAMED: &[&str] = &[
     "timezone",
     "upon",
 ];
-/// Arguments that are a job's own data, or of which nothing is kept.
+/// Arguments that are a job's own data, or are not stored.
 const NOT_SHOWN: &[&str] = &["command", "error_like"];
 
-/// A call with a long text as `$1`, and the argument that it is of. It must be refused with `22023`.
+/// A call with a long text as `$1`, and the argument that gets it. It must fail with `22023`.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("alter", "stages", "queue.alter('q', stages => ARRAY[$1])"),
     ("bind", "pattern", "queue.bind('t', 'q', $1)"),
@@ -73,7 +72,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("step_done", "name", "queue.step_done(17, $1)"),
 ];
 
-/// As `REFUSED`, of texts that are cut where `pg_queue.max_error_length` says.
+/// As `REFUSED`, for texts that are cut at `pg_queue.max_error_length`.
 const CUT: &[(&str, &str, &str)] = &[
     ("cancel", "reason", "queue.cancel(queue.enqueue('q'), $1)"),
     ("cancel_many", "reason", "queue.cancel_many(ARRAY(SELECT job_id FROM queue.search('q')), $1)"),
@@ -91,7 +90,7 @@ fn no_text_that_others_are_shown_has_any_length() {
     client.run(
         "SELECT queue.create('q', max_attempts => 1), queue.create('sql', executor => 'sql'), queue.create_topic('t')",
     );
-    // A superuser's commands are refused as such.
+    // A superuser's commands are refused for another reason.
     let author = format!("{}_author", database.name);
     client.run(&format!("CREATE ROLE {author} LOGIN; SELECT queue.grant('sql', '{author}', 'produce')"));
     let long = "ä".repeat(20_000);
@@ -108,7 +107,7 @@ fn no_text_that_others_are_shown_has_any_length() {
         assert_eq!(bytes, Some(8192), "{call}");
         client.run("SELECT queue.purge('q')");
     }
-    // Whoever adds an argument says what becomes of a long one.
+    // A new argument must be in one of the lists.
     let known: HashSet<(&str, &str)> = REFUSED.iter().chain(CUT).map(|(verb, name, _)| (*verb, *name)).collect();
     let arguments = client.query(
         "SELECT DISTINCT proname::text, name FROM pg_proc,

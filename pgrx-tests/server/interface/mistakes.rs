@@ -3,15 +3,12 @@
 //!
 //! Mistakes that take more than a statement are below the list; those in names and places of arguments are in `advice`.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use postgres::{Client, NoTls};
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
-use crate::shared::{Database, Sql, create, server};
-
-/// A statement, an SQLSTATE or a severity, a part of the message, a part of the hint. `#` stands for a claimed attempt,
-/// `@` for its job, `~` for a job that waits.
+/// A statement, an SQLSTATE or a severity, a part of the message, a part of the hint. `#` is a claimed attempt, `@` its
+/// job, `~` a waiting job.
 type Row = (&'static str, &'static str, &'static str, &'static str);
 
 const MISTAKES: &[Row] = &[
@@ -89,10 +86,10 @@ const MISTAKES: &[Row] = &[
     ("queue.redrive('q')", "42883", "", "queue.search('q', states => '{dead}')"),
 ];
 
-/// What a client was told: the severity, the message and the hint.
+/// A message to a client: the severity, the message and the hint.
 type Told = (String, String, String);
 
-/// A connection that collects what it is told beside results.
+/// A connection that collects the messages beside results.
 fn told_client(config: &postgres::Config) -> (Client, Arc<Mutex<Vec<Told>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&told);
@@ -113,8 +110,7 @@ fn each_mistake_has_an_answer_that_says_what_to_do() {
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     client.run("SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q')");
     client.run("SELECT queue.enqueue('q')");
-    let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
-    let (attempt, job): (i64, i64) = (row.get(0), row.get(1));
+    let (attempt, job): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
     let waiting = client.enqueue("q");
     let mut config = server().config();
     let (mut client, told) = told_client(config.dbname(&database.name));
@@ -190,31 +186,30 @@ fn a_suspended_job_has_something_to_wait_for() {
     let (_database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "members", "retention => '0'");
     client.run("SELECT queue.enqueue('q')");
-    let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
-    let (id, job): (i64, i64) = (row.get(0), row.get(1));
+    let (id, job): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
     client.refused(&format!("SELECT queue.suspend({id})"), "22023");
-    // In a batch it is refused alone, and its worker keeps it.
+    // In a batch it alone is refused, and its worker keeps it.
     let ends = format!(r#"[{{"suspend": {{"id": {id}}}}}]"#);
-    let row = client.query_one(&format!("SELECT outcome, reason FROM queue.end_batch('{ends}')"), &[]).unwrap();
-    let (outcome, reason): (String, String) = (row.get(0), row.get(1));
+    let (outcome, reason): (String, String) =
+        client.row(&format!("SELECT outcome, reason FROM queue.end_batch('{ends}')"));
     assert!(outcome == "refused" && reason.contains("there is nothing to wait for"), "{outcome}: {reason}");
     // A member in the same transaction.
     client.run(&format!("BEGIN; SELECT queue.enqueue('members', flow => {job}); SELECT queue.suspend({id}); ROLLBACK"));
     client.wait_rolled_back();
-    // One that has ended, also if its row is in history.
+    // A member that has ended, also if its row is in history.
     client.run(&format!("SELECT queue.enqueue('members', flow => {job})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('members')");
     client.run(&format!("SELECT queue.suspend({id})"));
     crate::shared::becomes(&mut client, job, "ready");
-    // It waited for members before, so it may do so again.
+    // The job waited for members before, so it may do so again.
     let id = client.claim("q");
     client.run(&format!("SELECT queue.suspend({id})"));
     crate::shared::becomes(&mut client, job, "ready");
     let id = client.claim("q");
-    // A time is enough, and so is one that has passed.
+    // A time is enough, also a time in the past.
     client.run(&format!("SELECT queue.suspend({id}, until => now())"));
     crate::shared::becomes(&mut client, job, "ready");
-    // A job that was to be cancelled is cancelled, whatever it names.
+    // A job with a cancellation request is cancelled, whatever the call names.
     let other = client.enqueue("q");
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
     client.run(&format!("SELECT queue.cancel({other})"));
@@ -226,8 +221,7 @@ fn a_suspended_job_has_something_to_wait_for() {
 fn a_member_that_another_transaction_is_adding_counts() {
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     client.run("SELECT queue.enqueue('q')");
-    let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
-    let (id, job): (i64, i64) = (row.get(0), row.get(1));
+    let (id, job): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
     let mut other = database.connect();
     other.run(&format!("BEGIN; SELECT queue.enqueue('q', flow => {job})"));
     client.run(&format!("SELECT queue.suspend({id})"));
@@ -240,22 +234,18 @@ fn why_a_job_was_released_is_kept() {
     let (_database, mut client) = Database::new().with_queue("q", "");
     let job = client.enqueue("q");
     let shown = |client: &mut Client| -> (String, String, String) {
-        let row = client
-            .query_one(
-                "SELECT state, error, (SELECT string_agg(coalesce(error, '-'), ' ' ORDER BY id) FROM queue.attempts)
+        client.row(
+            "SELECT state, error, (SELECT string_agg(coalesce(error, '-'), ' ' ORDER BY id) FROM queue.attempts)
                  FROM queue.jobs",
-                &[],
-            )
-            .unwrap();
-        (row.get(0), row.get(1), row.get(2))
+        )
     };
     let id = client.claim("q");
     client.run(&format!("SELECT queue.release({id}, reason => 'no key k2')"));
     assert_eq!(shown(&mut client), ("ready".into(), "no key k2".into(), "no key k2 -".into()));
-    let row = client.query_one("SELECT id, attempt, last_error FROM queue.claim('q')", &[]).unwrap();
-    let (id, attempt, last_error): (i64, i32, String) = (row.get(0), row.get(1), row.get(2));
+    let (id, attempt, last_error): (i64, i32, String) =
+        client.row("SELECT id, attempt, last_error FROM queue.claim('q')");
     assert_eq!((attempt, last_error.as_str()), (1, "no key k2"));
-    // Without a reason the last one stays.
+    // Without a new reason the last one stays.
     client.run(&format!("SELECT queue.release({id})"));
     assert_eq!(shown(&mut client).1, "no key k2");
     let id = client.claim("q");
@@ -263,7 +253,7 @@ fn why_a_job_was_released_is_kept() {
         client.value(&format!("SELECT outcome FROM queue.release_many(ARRAY[{id}], reason => 'many')"));
     assert_eq!((outcome.as_str(), shown(&mut client).1.as_str()), ("released", "many"));
     let id = client.claim("q");
-    // A zero character and half a pair are left out.
+    // A zero character and half a surrogate pair are left out.
     let ends = format!(r#"[{{"release": {{"id": {id}, "delay": "1 h", "reason": "no \u0000\ud800 key"}}}}]"#);
     let outcome: String = client.value(&format!("SELECT outcome FROM queue.end_batch('{ends}')"));
     assert_eq!((outcome.as_str(), shown(&mut client).1.as_str()), ("released", "no \u{fffd} key"));
@@ -282,9 +272,8 @@ fn a_database_without_a_worker_is_told_so() {
     // The launchers of pg_queue and of logical replication take two of the slots.
     cluster.create_database("first");
     let mut first = cluster.connect_to("first");
-    wait::until("the worker has come", || {
-        let is_well = first.count("SELECT FROM queue.doctor() WHERE name = 'worker' AND ok") == 1;
-        is_well.then_some(())
+    wait::until_true("the worker has come", || {
+        first.count("SELECT FROM queue.doctor() WHERE name = 'worker' AND ok") == 1
     });
     cluster.connect().run("CREATE DATABASE second");
     let mut config = cluster.config();
@@ -313,7 +302,7 @@ fn a_database_without_a_worker_is_told_so() {
             all.first().map(|all| assert!(all.1.contains("no free slot") && !all.2.is_empty(), "{call}: {all:?}"))
         });
     }
-    // Whoever does the duties by hand needs no worker.
+    // A session that does the duties by hand needs no worker.
     let (mut client, told) = told_client(&config);
     client.run("SELECT queue.maintain(); SELECT queue.enqueue('q', delay => '1 h')");
     assert_eq!(taken(&told), []);

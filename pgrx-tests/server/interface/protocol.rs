@@ -1,17 +1,14 @@
-//! What drivers and their users rely on: parameters without types, arguments by name, NULL anywhere; names,
-//! comments and privileges of all that the extension brings.
+//! What drivers and their users rely on: parameters without types, named arguments, NULL anywhere; names, comments and
+//! privileges of the extension's objects.
 
-use postgres::Client;
-use queue_tests::error;
+use crate::shared::*;
 
-use crate::shared::{Database, Sql, connect, create, server};
-
-/// A function of schema queue as the catalog has it.
+/// A function of schema queue, by the catalog.
 struct Function {
     schema: String,
     name: String,
     arguments: Vec<(String, String)>,
-    /// How many of them must be given.
+    /// The number of required arguments.
     required: usize,
     is_procedure: bool,
 }
@@ -53,8 +50,7 @@ fn functions(client: &mut Client) -> Vec<Function> {
     found
 }
 
-/// Good values for the arguments of a function that must be given; `attempt`, `staged`, `job` and `ended` are ids,
-/// `ends` is a batch.
+/// Valid values for a function's required arguments. `attempt`, `staged`, `job` and `ended` are ids, `ends` is a batch.
 fn required(function: &str) -> &'static [&'static str] {
     match function {
         "create" => &["'fresh'"],
@@ -106,8 +102,8 @@ fn required(function: &str) -> &'static [&'static str] {
     }
 }
 
-/// What the ids in `required` stand for: a running attempt, a waiting job, an ended job of queue `q`; a running attempt
-/// in the first stage of another; an open flow.
+/// The ids in `required`: of queue `q` a running attempt, a waiting job and an ended job; a running attempt in another
+/// queue's first stage; an open flow.
 struct Ids {
     attempt: i64,
     staged: i64,
@@ -205,8 +201,7 @@ fn a_worker_s_life_over_prepared_statements_without_types() {
         } else {
             client.query_one(&complete, &[&id, &None::<serde_json::Value>]).unwrap();
         }
-        let e = client.query_one(&complete, &[&id, &payload]).unwrap_err();
-        assert_eq!(error::code(&e), "QJ001");
+        assert_eq!(error::code(&client.query_one(&complete, &[&id, &payload]).unwrap_err()), "QJ001");
     }
 }
 
@@ -214,7 +209,7 @@ fn a_worker_s_life_over_prepared_statements_without_types() {
 fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
     let database = Database::new();
     let mut client = database.connect();
-    // Its commands run as the superuser that this test is.
+    // The commands run as this test's superuser.
     client.run("SET pg_queue.superuser_jobs = on");
     let ids = Ids::new(&mut client);
     for function in functions(&mut client) {
@@ -238,7 +233,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                 continue;
             }
             client.run("BEGIN");
-            // These need one of two arguments that are optional.
+            // These functions need one of two optional arguments.
             let needs_one = ["schedule", "suspend"].contains(&function.name.as_str());
             match client.simple_query(&sql) {
                 Ok(_) => assert!(!needs_one, "{sql}"),
@@ -247,7 +242,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
             client.run("ROLLBACK");
         }
 
-        // Every other one.
+        // Every second argument.
         for n in 0..function.required {
             client.run("BEGIN");
             let mut arguments = ids.fill(&function, values);
@@ -255,7 +250,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
             arguments[n] = format!("NULL::{kind}");
             let sql = function.call(&arguments);
             match function.name.as_str() {
-                // What the views ask: nothing is known of nothing.
+                // Functions behind the views: for NULL they return no row.
                 "life_of" => assert_eq!(client.count(&sql), 0),
                 "bytes_of" | "lease_expires_at" | "payload_of" | "text_length" | "times" => {
                     assert!(
@@ -265,11 +260,10 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                     );
                 }
                 "job" | "job_attempts" | "members" | "job_steps" => assert_eq!(client.count(&sql), 0),
-                // NULL in a row of a log: no outcome, no time. No extension has nothing to close.
+                // NULL in a log row means no outcome or no time. Without an extension there is nothing to close.
                 "attempt_state" | "close" | "job_state" => assert_eq!(client.count(&sql), 1),
                 _ => {
-                    let failure = client.refused(&sql, "22004");
-                    assert_eq!(failure.message, format!("{name} cannot be null"), "{sql}");
+                    assert_eq!(client.refused(&sql, "22004").message, format!("{name} cannot be null"), "{sql}");
                 }
             }
             client.run("ROLLBACK");
@@ -340,7 +334,7 @@ fn everything_has_a_comment() {
          AND obj_description(oid, 'pg_extension') IS NULL",
     );
     assert!(bare.is_empty(), "{bare:#?}");
-    // What users look at is explained, and not merely named again.
+    // Comments explain, and do not only repeat the name.
     let repeated: Vec<String> = connect().column(
         "SELECT c.relname || '.' || a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
          WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'c') AND a.attnum > 0
@@ -413,7 +407,7 @@ fn an_ordinary_user_can_do_nothing() {
                 visitor.run("ROLLBACK");
             }
         }
-        // Even a role that may look into the schema may call nothing there.
+        // Even a role with USAGE on the schema may call nothing in it.
         client.run(&format!("GRANT USAGE ON SCHEMA queue, queue_internal TO {role}"));
     }
     drop(visitor);
@@ -434,7 +428,7 @@ fn sessions_and_their_prepared_statements_outlive_the_extension() {
         client.run("DROP EXTENSION pg_queue");
         assert!(other.query(&claim, &[]).is_err());
         client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
-        // Nothing of the old one is left: not its jobs, nor what ran.
+        // Nothing of the old extension is left: neither its jobs nor its attempts.
         assert_eq!(other.query(&claim, &[]).unwrap().len(), 0);
         assert_eq!(other.count(&format!("SELECT FROM queue.job({job})")), 0);
         other.refused(&format!("SELECT queue.complete({id})"), "QJ001");

@@ -1,23 +1,20 @@
-//! Queues that several sessions make, alter and drop at once: all levels of isolation, open transactions, savepoints.
+//! Several sessions create, alter and drop queues at once: all isolation levels, open transactions, savepoints.
 
-use std::sync::{Barrier, mpsc};
-use std::thread;
+use std::sync::mpsc;
 
-use postgres::Client;
-
-use crate::shared::{Database, Failure, Sql, connect, create, wait_blocked};
+use crate::shared::*;
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
-/// A session in which each statement is a transaction of this level.
+/// A session with this isolation level.
 fn session(database: &Database, level: &str) -> Client {
     let mut client = database.connect();
     client.run(&format!("SET default_transaction_isolation = '{}'", level.to_lowercase()));
     client
 }
 
-/// Runs a statement in a session and a thread of its own, and waits until it waits for another transaction: what it
-/// answers, or the SQLSTATE.
+/// Runs a statement in a new session and thread. Returns when it waits for another transaction. The receiver gets its
+/// success or SQLSTATE.
 fn waits(database: &Database, level: &str, sql: &str) -> mpsc::Receiver<Result<(), String>> {
     let mut client = session(database, level);
     let (pid, sql) = (client.pid(), sql.to_owned());
@@ -39,7 +36,7 @@ fn eight_sessions_that_make_a_queue_unless_it_exists_all_succeed() {
     const ROUNDS: usize = 40;
     let database = Database::without_worker();
     for level in LEVELS {
-        // Where a transaction sees only what was there when it began, it cannot alter what others make meanwhile.
+        // A transaction with an older snapshot cannot alter queues that others have made since.
         let options = if level == "READ COMMITTED" { ", max_attempts => 7" } else { "" };
         let barrier = Barrier::new(SESSIONS);
         thread::scope(|scope| {
@@ -131,7 +128,7 @@ fn a_queue_that_a_snapshot_does_not_see_is_not_said_to_be_changed() {
             assert_eq!(late.failure(&format!("SELECT {verb}")).code, "40001", "{level}: {verb}");
             late.run("ROLLBACK TO here");
         }
-        // What asks for no change is right: it is there, it is not paused.
+        // A call that asks for no change succeeds: the queue exists and is not paused.
         late.run("SELECT queue.create('new', if_not_exists => true), queue.alter('new'), queue.resume('new')");
         assert_eq!(late.failure("SELECT queue.create('new')").code, "42710", "{level}");
         late.run("ROLLBACK");

@@ -1,9 +1,6 @@
-//! The server starts with pg_queue preloaded, and the extension can be created and dropped.
+//! The server starts with pg_queue preloaded. The extension can be created and dropped.
 
-use postgres::Client;
-use queue_tests::{Cluster, error};
-
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 
 #[test]
 fn the_extension_can_be_created_and_dropped() {
@@ -38,13 +35,13 @@ fn the_schemas_keep_their_names_as_long_as_the_extension_is_there() {
     worker.enqueue("q");
     worker.claim("q");
 
-    // Nothing else is in the way: its owner, other schemas, its end.
+    // A change of owner, other schemas and a drop are not blocked.
     client.run("ALTER SCHEMA queue OWNER TO CURRENT_USER");
     client.run("CREATE SCHEMA one; ALTER SCHEMA one RENAME TO two; DROP SCHEMA two");
     client.refused("DROP SCHEMA queue CASCADE", "2BP01");
     client.refused("DROP SCHEMA queue_internal CASCADE", "2BP01");
     client.run("DROP EXTENSION pg_queue");
-    // A schema of such a name without the extension is the user's.
+    // Without the extension, a schema of such a name is the user's.
     for schema in ["queue", "queue_internal"] {
         client.run(&format!("CREATE SCHEMA {schema}; ALTER SCHEMA {schema} RENAME TO other; DROP SCHEMA other"));
     }

@@ -1,6 +1,6 @@
-//! Calls where nobody expected one, and sessions with strange settings: each works, or says why not.
+//! Calls in unusual places, and sessions with unusual settings: each works, or its error says why not.
 
-use crate::shared::{Database, Sql, queue};
+use crate::shared::*;
 
 #[test]
 fn claims_work_wherever_a_query_can_stand() {
@@ -18,10 +18,10 @@ fn claims_work_wherever_a_query_can_stand() {
     ));
     let claim = format!("queue.claim('{q}', 3)");
     for (statement, rows) in [
-        // In the target list, where a set of rows is one row after the other.
+        // In the target list, where the set's rows come one by one.
         (format!("SELECT {claim}"), 3),
         (format!("SELECT (c).id FROM (SELECT {claim} AS c OFFSET 0) AS t"), 3),
-        // All three are claimed, whatever is done with them.
+        // All three jobs are claimed, whatever the query reads.
         (format!("SELECT id FROM {claim} LIMIT 1"), 1),
         (format!("SELECT id FROM {claim} WHERE false IS NULL OR priority > 5"), 0),
         (format!("SELECT (SELECT count(*) FROM {claim})"), 1),
@@ -41,7 +41,7 @@ fn claims_work_wherever_a_query_can_stand() {
     ] {
         client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[4]))"));
         assert_eq!(client.count(&statement), rows, "{statement}");
-        // A CTE that nobody reads is not run at all; everything else is.
+        // An unread CTE does not run. Everything else does.
         let expected = if statement.contains("SELECT 1") && statement.contains("WITH") { 0 } else { 3 };
         assert_eq!(client.value::<i64>(&running), expected, "{statement}");
         client.run(&format!(
@@ -71,12 +71,12 @@ fn claims_work_in_cursors() {
     let held: Vec<i64> = client.column("FETCH ALL FROM h");
     assert_eq!(held.len(), 3);
     client.run("CLOSE h");
-    // Closed before it was read: with the first row all were claimed.
+    // A cursor closed early: its first row claimed all jobs.
     client.run(&format!(
         "BEGIN; DECLARE c CURSOR FOR SELECT id FROM queue.claim('{q}', 3); FETCH 1 FROM c; CLOSE c; COMMIT"
     ));
     assert_eq!(client.value::<i64>(&format!("SELECT running FROM queue.stats WHERE queue_name = '{q}'")), 9);
-    // Never read: nothing was.
+    // A cursor that was never read claimed nothing.
     client.enqueue(&q);
     client.run(&format!("BEGIN; DECLARE c CURSOR FOR SELECT id FROM queue.claim('{q}', 3); CLOSE c; COMMIT"));
     client.claim(&q);
@@ -171,8 +171,7 @@ fn settings_that_ask_for_parallel_plans_change_nothing() {
     let all: i64 = client.value(&format!("SELECT count(queue.enqueue('{q}', to_jsonb(n))) FROM rows_{q}"));
     assert_eq!(all, 2000);
     let ended: i64 = client.value(&format!(
-        "SELECT count(queue.complete(c.id)::text) FROM rows_{q}, \
-        LATERAL queue.claim(left('{q}', 9 + n * 0)) AS c"
+        "SELECT count(queue.complete(c.id)::text) FROM rows_{q}, LATERAL queue.claim(left('{q}', 9 + n * 0)) AS c"
     ));
     assert_eq!(ended, 2000);
     let seen: i64 =

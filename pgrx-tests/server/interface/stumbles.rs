@@ -1,11 +1,8 @@
-//! What a newcomer gets wrong: each mistake is told, with what was given and what to do.
+//! Mistakes of new users: the error has the given value and what to do.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use postgres::{Client, NoTls};
-use queue_tests::{Cluster, error};
-
-use crate::shared::{Database, Sql, create, queue, server};
+use crate::shared::*;
 
 /// A connection that collects the notices it gets.
 pub fn listening(database: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -49,7 +46,7 @@ fn a_role_without_grants_is_told_what_to_grant() {
         assert_eq!(error::code(&failure), "42501");
         assert!(hint(&failure).contains(command), "{failure:?}");
     }
-    // Nor in a language in which the message is another one, nor where the schema is someone else's.
+    // The hint is not repeated for a message in another language, nor if the schema belongs to another user.
     client.run("CREATE SCHEMA other");
     assert_eq!(hint(&try_as_user("app", "SELECT * FROM other.jobs")), "");
     let mut plain = cluster.connect_to("postgres");
@@ -98,7 +95,7 @@ fn what_says_what_becomes_of_a_duplicate_needs_a_key() {
             assert!(failure.as_db_error().unwrap().message().ends_with("on_duplicate needs a unique_key"));
         }
     }
-    // The default, said or not.
+    // The default value, explicit or not.
     client.run(&format!(
         "SELECT queue.enqueue('{q}', on_duplicate => 'skip'), queue.enqueue('{q}', on_duplicate => NULL)"
     ));
@@ -152,7 +149,7 @@ fn a_queue_that_is_not_there_is_not_dropped() {
     );
     assert_eq!(client.count("SELECT FROM queue.queues"), 0);
     assert!(taken(&notices).is_empty());
-    // Privileges are not passed over.
+    // Privileges are still checked.
     create(&mut client, "there", "");
     client.run(
         "CREATE ROLE no_manager_of_queues; SELECT queue.create('own'); \
@@ -164,7 +161,7 @@ fn a_queue_that_is_not_there_is_not_dropped() {
     client.run("RESET ROLE; DROP OWNED BY no_manager_of_queues; DROP ROLE no_manager_of_queues");
 }
 
-/// An id that is a number out of one's head.
+/// A plain number, given as an id.
 #[test]
 fn a_number_is_not_called_an_id() {
     let (mut client, _) = queue("");

@@ -1,9 +1,6 @@
-//! Row triggers, rules and foreign keys on tables that are inserted into directly: none of them would see a job.
+//! Row triggers, rules and foreign keys on tables with direct inserts: they would miss the inserted jobs.
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
 const DIRECT: [&str; 15] = [
     "attempt_0",
@@ -23,7 +20,7 @@ const DIRECT: [&str; 15] = [
     "history_0",
 ];
 
-/// A function for triggers that copies rows elsewhere, as tools do that move a table while it is in use.
+/// A trigger function that copies rows elsewhere, as tools do that move a table in use.
 const CAPTURE: &str = "
     CREATE TABLE captured (row text);
     CREATE FUNCTION capture() RETURNS trigger LANGUAGE plpgsql AS
@@ -64,7 +61,7 @@ fn they_are_refused_and_nothing_changes() {
     ] {
         assert_refused(&mut client, sql);
     }
-    // By what pg_repack calls it, in a session that has jobs.
+    // As pg_repack calls it, in a session that has jobs.
     client.run("BEGIN; SELECT queue.enqueue('q'); SAVEPOINT s");
     assert!(
         client
@@ -76,14 +73,14 @@ fn they_are_refused_and_nothing_changes() {
     );
     client.run("ROLLBACK TO s; COMMIT");
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 1);
-    // What is written by SQL may have them, and so may the tables of others.
+    // Tables that are written by SQL may have them, and so may users' own tables.
     client.run("CREATE TRIGGER t AFTER UPDATE ON queue_internal.queue FOR EACH ROW EXECUTE FUNCTION capture()");
     client.run("CREATE TRIGGER t AFTER UPDATE ON mine FOR EACH ROW EXECUTE FUNCTION capture()");
     client.run(
         "CREATE VIEW v AS SELECT * FROM queue_internal.attempt_0; CREATE RULE r AS ON INSERT TO mine DO ALSO NOTHING",
     );
     client.run("SELECT queue.enqueue('q'); CREATE EXTENSION hstore CASCADE; SELECT queue.enqueue('q')");
-    // But not of tools like pg_repack, which copy the table and put the copy in its place.
+    // Tools like pg_repack, which replace the table by a copy, may not.
     client.run("ALTER EXTENSION hstore ADD FUNCTION capture()");
     for table in ["queue", "lane", "permission", "schedule", "binding"] {
         let refused = client.refused(
@@ -93,14 +90,12 @@ fn they_are_refused_and_nothing_changes() {
             ),
             "0A000",
         );
-        assert_eq!(
-            refused.message,
-            format!("table \"queue_internal.{table}\" cannot have triggers of another extension")
-        );
+        let message = &refused.message;
+        assert_eq!(*message, format!("table \"queue_internal.{table}\" cannot have triggers of another extension"));
         assert!(refused.hint.contains("--exclude-extension=pg_queue"), "{refused:?}");
     }
     client.run("CREATE TRIGGER u AFTER UPDATE ON mine FOR EACH ROW EXECUTE FUNCTION capture()");
-    // And so may tables that are only named alike.
+    // Tables with the same names in other schemas may have them, too.
     let mut other = cluster.connect();
     other.run("CREATE SCHEMA queue_internal; CREATE TABLE queue_internal.history (a int)");
     other.run(CAPTURE);
@@ -110,7 +105,7 @@ fn they_are_refused_and_nothing_changes() {
 #[test]
 fn one_that_came_while_the_library_was_not_loaded_stops_everything_until_it_is_dropped() {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.restore_quiet = '1s'").conf("fsync = off").start_with_database("app");
+        Cluster::with(&["pg_queue.restore_quiet = '1s'", "fsync = off"]).start_with_database("app");
     create(&mut client, "q", "");
     client.enqueue("q");
     let attempt = client.claim("q");
@@ -147,10 +142,10 @@ fn one_that_came_while_the_library_was_not_loaded_stops_everything_until_it_is_d
     for table in ["attempt_0", "claim_0", "outcome_0", "history"] {
         assert!(found.get::<_, String>(1).contains(&format!("queue_internal.{table} ")), "{found:?}");
     }
-    // It does not awake, neither by itself nor by hand.
+    // The database stays dormant, also after `queue.adopt`.
     client.run("UPDATE queue_internal.attempt_0 SET priority = priority");
     let told = "stays dormant after a restore";
-    wait::until("the worker says why", || cluster.log().contains(told).then_some(()));
+    wait::until_true("the worker says why", || cluster.log().contains(told));
     assert!(cluster.log().contains("repack_trigger"), "{}", cluster.log());
     client.refused("SELECT queue.adopt()", "55000");
     for table in ["attempt_0", "claim_0", "outcome_0", "history"] {

@@ -1,11 +1,6 @@
 //! Jobs that are after others: held until those have ended, then released or skipped.
 
-use crate::random::Random;
-use crate::shared::{Database, Sql, create, server};
-use postgres::Client;
-use queue_tests::wait;
-use std::sync::Barrier;
-use std::thread;
+use crate::shared::*;
 
 /// A database whose duties only `maintain` does, with queue `q`.
 pub fn database() -> (Database, Client) {
@@ -15,7 +10,7 @@ pub fn database() -> (Database, Client) {
     (database, client)
 }
 
-/// Does the duties until all successors were looked at of jobs that have ended by now, one by one.
+/// Does the duties until the successors of all jobs ended one by one were served.
 pub fn maintain(client: &mut Client) {
     let before = client.enqueue("witness");
     let held: i64 = client.value(&format!("SELECT queue.enqueue('witness', after => '{{{before}}}', upon => 'ended')"));
@@ -24,8 +19,8 @@ pub fn maintain(client: &mut Client) {
     client.run(&format!("SELECT queue.cancel({held})"));
 }
 
-/// Does the duties until all successors were looked at, as a purge or a drop orders. The duty may pause before it does,
-/// and serves meanwhile what ends one by one.
+/// Does the duties until the successors of all purged and dropped jobs were served. The duty may pause first, and
+/// serves single ends meanwhile.
 pub fn maintain_everything(client: &mut Client) {
     create(client, "gone", "");
     let before = client.enqueue("gone");
@@ -40,10 +35,10 @@ pub fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
     client.query_one("SELECT queue.enqueue('q', after => $1, upon => $2)", &[&jobs, &upon]).unwrap().get(0)
 }
 
-/// Ends a job that waits, one way or another.
+/// Ends a waiting job in the given way.
 pub fn end(client: &mut Client, job: i64, how: &str) {
     if how == "skipped" {
-        // It is after a job that is cancelled.
+        // A job is cancelled by the cancel of its predecessor.
         return;
     }
     if how == "cancelled" {
@@ -60,7 +55,7 @@ pub fn end(client: &mut Client, job: i64, how: &str) {
     });
 }
 
-/// A job that has still to end as `how`, and one that does so first, if there has to be.
+/// A job that can end as `how`, and the predecessor that it needs for that, if any.
 fn predecessor(client: &mut Client, how: &str) -> (i64, Option<i64>) {
     if how == "expired" {
         return (client.value("SELECT queue.enqueue('q', start_within => '1 ms')"), None);
@@ -72,7 +67,7 @@ fn predecessor(client: &mut Client, how: &str) -> (i64, Option<i64>) {
     (client.enqueue("q"), None)
 }
 
-/// Lets a predecessor end, as far as that takes the client's doing.
+/// Lets a predecessor end, unless that happens by itself.
 fn end_predecessor(client: &mut Client, (job, first): (i64, Option<i64>), how: &str) {
     match first {
         Some(first) => {
@@ -85,7 +80,7 @@ fn end_predecessor(client: &mut Client, (job, first): (i64, Option<i64>), how: &
     }
 }
 
-/// What each kind of end makes of a job that is after another one.
+/// For each kind of end: what becomes of the successor under each condition.
 const TABLE: [(&str, [(&str, &str); 4]); 5] = [
     ("completed", [("completed", "ready"), ("any", "ready"), ("failed", "skipped"), ("ended", "ready")]),
     ("dead", [("completed", "held"), ("any", "held"), ("failed", "ready"), ("ended", "ready")]),
@@ -101,7 +96,7 @@ fn each_end_makes_of_what_is_after_it_what_the_table_says() {
         for (upon, becomes) in row {
             let before = predecessor(&mut client, how);
             let held = after(&mut client, &[before.0], upon);
-            // Nothing but its end keeps a job from expiring.
+            // Only an end keeps a job from expiring.
             if how != "expired" {
                 maintain(&mut client);
                 assert_eq!(client.state(held), "held", "after {how}, upon {upon}: it has not ended yet");
@@ -135,7 +130,7 @@ fn a_job_that_is_enqueued_after_an_end_fares_as_if_that_had_come_a_moment_later(
     }
 }
 
-/// Enqueues a job that is to run this long from now, unless these have ended by then.
+/// Enqueues a job that runs after this delay unless these jobs have ended before.
 pub fn overdue(client: &mut Client, job: i64, delay: &str) -> i64 {
     client.value(&format!("SELECT queue.enqueue('q', after => '{{{job}}}', upon => 'overdue', delay => '{delay}')"))
 }
@@ -169,7 +164,6 @@ fn an_overdue_job_runs_at_its_time_unless_all_has_ended_well_before() {
             maintain(&mut client);
             assert_eq!(client.state(held), becomes, "after {how}");
             if becomes == "held" {
-                // Its time comes.
                 client.run(&format!("SELECT queue.reschedule({held}, now() - interval '1 s')"));
                 maintain(&mut client);
                 assert_eq!(client.state(held), "ready", "after {how}");
@@ -177,14 +171,14 @@ fn an_overdue_job_runs_at_its_time_unless_all_has_ended_well_before() {
             client.run("SELECT queue.complete(id) FROM queue.claim('q', 10); SELECT queue.purge('q')");
         }
     }
-    // It runs while what it is after waits, and what that does later changes nothing.
+    // The successor runs while its predecessor waits. A later end of the predecessor changes nothing.
     let before = client.enqueue("q");
     let held = overdue(&mut client, before, "20 ms");
     client.maintain_until(&format!("(SELECT state FROM queue.job({held})) = 'ready'"));
     client.run(&format!("SELECT queue.cancel({before})"));
     maintain(&mut client);
     assert_eq!(client.state(held), "ready");
-    // A time that is past is now.
+    // A time in the past means now.
     let before = client.enqueue("q");
     let held: i64 = client.value(&format!(
         "SELECT queue.enqueue('q', after => '{{{before}}}', upon => 'overdue', run_at => now() - interval '1 s')"
@@ -238,16 +232,11 @@ fn a_chain_of_one_transaction_runs_in_its_order() {
     client.run("COMMIT");
     for job in &jobs {
         maintain(&mut client);
-        let claimed: Vec<(i64, i64)> = client
-            .query("SELECT id, job_id FROM queue.claim('q', 10)", &[])
-            .unwrap()
-            .iter()
-            .map(|row| (row.get(0), row.get(1)))
-            .collect();
+        let claimed: Vec<(i64, i64)> = client.rows("SELECT id, job_id FROM queue.claim('q', 10)");
         assert_eq!(claimed.iter().map(|(_, job)| *job).collect::<Vec<_>>(), [*job]);
         client.run(&format!("SELECT queue.complete({})", claimed[0].0));
     }
-    // The same, of which the first is cancelled: the rest is skipped, one by the other.
+    // As above, but the first predecessor is cancelled: each cancel skips the next successor.
     let first = client.enqueue("q");
     let mut last = first;
     for _ in 0..5 {
@@ -275,7 +264,7 @@ fn a_dead_predecessor_that_is_retried_carries_everything_on() {
     end(&mut client, held, "completed");
     maintain(&mut client);
     assert_eq!(client.state(next), "ready");
-    // It completes once more: what is after it has run, and does not run again.
+    // The predecessor completes once more. Its successor does not run again.
     client.run(&format!("SELECT queue.retry({before})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     maintain(&mut client);
@@ -289,7 +278,7 @@ fn an_edge_is_met_once() {
     let held = after(&mut client, &jobs, "completed");
     end(&mut client, jobs[0], "completed");
     maintain(&mut client);
-    // The first one runs again, and fails. It has completed.
+    // The first predecessor completed, runs again and fails: the completion counts.
     client.run(&format!("SELECT queue.retry({}); SELECT queue.cancel({})", jobs[0], jobs[0]));
     maintain(&mut client);
     assert_eq!(client.state(held), "held");
@@ -377,10 +366,10 @@ fn what_is_wrong_with_after_is_said() {
     let prepared = format!("BEGIN; SELECT queue.enqueue('q', after => '{{{before}}}'); PREPARE TRANSACTION 'after'");
     client.refused(&prepared, "0A000");
     client.run("ROLLBACK");
-    // None at all is none.
+    // An empty array means no predecessors.
     let job: i64 = client.value("SELECT queue.enqueue('q', after => '{}')");
     assert_eq!(client.state(job), "ready");
-    // A predecessor that is rolled back takes what is after it along.
+    // A predecessor that is rolled back takes its successors along.
     client.run("BEGIN; SAVEPOINT s");
     let gone = client.enqueue("q");
     client.run("ROLLBACK TO s");
@@ -423,14 +412,12 @@ fn what_waits_can_be_changed_while_it_is_held() {
     let keyed: i64 =
         client.value(&format!("SELECT queue.enqueue('q', '1', unique_key => 'k', after => '{{{before}}}')"));
     assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', '2', unique_key => 'k')"), keyed);
-    assert_eq!(
-        client.value::<i64>("SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')"),
-        keyed
-    );
+    let found = client.value::<i64>("SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')");
+    assert_eq!(found, keyed);
     assert_eq!(client.state(keyed), "held");
     let cancelled = after(&mut client, &[before], "completed");
     assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({cancelled})")), "cancelled");
-    // An operator's retry releases it.
+    // A retry by hand releases a held job.
     let retried = after(&mut client, &[before], "completed");
     client.run(&format!("SELECT queue.retry({retried})"));
     assert_eq!(client.state(retried), "ready");
@@ -442,7 +429,7 @@ fn what_waits_can_be_changed_while_it_is_held() {
     assert_eq!(client.state(keyed), "ready");
     assert_eq!(client.value::<String>(&format!("SELECT payload::text FROM queue.job({keyed})")), "3");
     assert_eq!(client.state(cancelled), "cancelled");
-    // A purge takes the held ones along, and what is after those.
+    // A purge cancels held jobs and skips their successors.
     let first = client.enqueue("q");
     let second = after(&mut client, &[first], "completed");
     create(&mut client, "other", "");
@@ -457,7 +444,7 @@ fn what_waits_can_be_changed_while_it_is_held() {
 }
 
 #[test]
-fn nobody_is_stranded_and_nobody_runs_twice_whoever_comes_last() {
+fn no_successor_is_stranded_or_runs_twice_in_any_order_of_commits() {
     const SESSIONS: usize = 8;
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     for round in 0..30_u64 {
@@ -491,7 +478,7 @@ fn nobody_is_stranded_and_nobody_runs_twice_whoever_comes_last() {
             late.join().unwrap()
         });
         for job in [early, late] {
-            wait::until("it is released", || (client.state(job) == "ready").then_some(()));
+            wait::until_true("it is released", || client.state(job) == "ready");
         }
         let mut ran: Vec<i64> =
             client.column("SELECT job_id FROM queue.claim('q', 10) WHERE queue.complete(id) IS NOT NULL");
@@ -510,8 +497,8 @@ fn thousands_are_released_at_once() {
             after => '{{{before}}}')"
     ));
     end(&mut client, before, "completed");
-    wait::until("all are ready", || {
-        (client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'q'") == 5500).then_some(())
+    wait::until_true("all are ready", || {
+        client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'q'") == 5500
     });
     assert_eq!(client.value::<i64>("SELECT held FROM queue.stats WHERE queue_name = 'q'"), 0);
     let order: Vec<i32> = client.column(
@@ -524,8 +511,8 @@ fn thousands_are_released_at_once() {
 fn a_hand_over_is_not_missed_in_any_window() {
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "living", "");
-    // One of the two stands still somewhere, while the other comes and goes; also with a job that is after the same one
-    // already, which the session that ends it releases itself.
+    // A fault point holds one of two sessions while the other one works. The job may already be after the same
+    // predecessor: then the session that ends the predecessor releases it.
     let windows = [
         ("enqueue", "after.announced"),
         ("enqueue", "after.looked"),
@@ -552,8 +539,7 @@ fn a_hand_over_is_not_missed_in_any_window() {
                 client.run(&enqueue);
             }
             let mut slow = database.connect();
-            let pid = slow.pid();
-            let fault = server().fault_of(pid, point, "wait");
+            let fault = server().fault_of(slow.pid(), point, "wait");
             let complete = format!("SELECT queue.complete({id})");
             let (slow_does, quick_does) = if what == "enqueue" { (&enqueue, &complete) } else { (&complete, &enqueue) };
             thread::scope(|scope| {

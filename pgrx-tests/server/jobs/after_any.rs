@@ -1,17 +1,10 @@
 //! Jobs and flows that wait for the first of several jobs to complete.
 
-use std::sync::Barrier;
-use std::thread;
-
-use postgres::Client;
-use queue_tests::wait;
-
 use crate::jobs::after::{after, database, end, maintain};
-use crate::random::Random;
-use crate::shared::{Database, Sql, becomes, create, server, stays};
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
-/// A flow that goes on to queue `witness` at its first completed member, with members in `q`.
+/// A flow with members in `q` that goes on to queue `witness` when its first member completes.
 fn flow_of(client: &mut Client, count: usize) -> (i64, Vec<i64>) {
     client.run("BEGIN");
     let flow = client.value("SELECT queue.enqueue_flow('witness', runs => true, upon => 'any')");
@@ -21,7 +14,7 @@ fn flow_of(client: &mut Client, count: usize) -> (i64, Vec<i64>) {
     (flow, members)
 }
 
-/// Claims jobs of `q`. Returns the attempt of each, in the order of the jobs.
+/// Claims jobs of `q`. Returns their attempts, in the order of the jobs.
 fn claim_all(client: &mut Client) -> Vec<i64> {
     client.column("SELECT id FROM queue.claim('q', 1000) ORDER BY job_id")
 }
@@ -36,7 +29,7 @@ fn the_commit_of_the_first_completion_releases_it_and_the_others_run_on() {
     client.run(&format!("BEGIN; SELECT queue.complete({}); ROLLBACK", ids[1]));
     maintain(&mut client);
     assert_eq!(client.state(held), "held", "its end was rolled back");
-    // No duty is needed for it.
+    // The release needs no duty.
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     assert_eq!(client.state(held), "ready");
     assert_eq!((client.state(jobs[0]), client.state(jobs[2])), ("running".into(), "running".into()));
@@ -44,7 +37,7 @@ fn the_commit_of_the_first_completion_releases_it_and_the_others_run_on() {
     let inputs: String =
         client.value(&format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.inputs({id})"));
     assert_eq!(inputs, "running completed running");
-    // What the others do changes nothing.
+    // Later ends of the other members change nothing.
     client.run(&format!("SELECT queue.complete({}), queue.fail({}, 'no')", ids[0], ids[2]));
     maintain(&mut client);
     assert_eq!(client.state(held), "running");
@@ -108,12 +101,12 @@ fn a_death_is_no_completion_and_a_retry_may_still_bring_one() {
     client.run(&format!("SELECT queue.retry({})", jobs[0]));
     end(&mut client, jobs[0], "completed");
     assert_eq!(client.state(held), "ready");
-    // A cancel of what waits, and of what is after it, is that of any held job.
+    // A cancel of the waiting job and of its successors works as for any held job.
     client.run(&format!("SELECT queue.cancel({next})"));
     end(&mut client, held, "completed");
     maintain(&mut client);
     assert_eq!(client.state(next), "cancelled");
-    // If the dead one is known no more, nothing can complete.
+    // If the dead predecessor is no longer known, no predecessor can complete.
     let jobs = [client.enqueue("q"), client.enqueue("q")];
     let held = after(&mut client, &jobs, "any");
     end(&mut client, jobs[0], "cancelled");
@@ -137,11 +130,11 @@ fn a_batch_of_completions_releases_what_waits_for_any_of_them() {
         assert_eq!(client.state(pair), if n < 15 { "ready" } else { "held" });
     }
     assert_eq!(client.state(all), "ready");
-    // Also in a batch of ends.
+    // The same rule holds for a batch of ends.
     client.run(&format!("SELECT queue.end_batch('[{{\"complete\": {{\"id\": {}}}}}]')", ids[31]));
     maintain(&mut client);
     assert_eq!(client.state(pairs[15]), "ready");
-    // A flow's tasks, and jobs of a suspended one.
+    // The same rule holds for a flow's tasks and for suspended jobs.
     let flow: i64 = client.value(
         "SELECT queue.enqueue_flow('q', '[{\"task\": \"a\", \"priority\": -9}, {\"task\": \"b\"},
             {\"task\": \"c\", \"after\": [\"a\", \"b\"], \"upon\": \"any\"}]')",
@@ -190,7 +183,7 @@ fn it_is_released_once_whichever_of_its_predecessors_come_first_together() {
                     if random.percent(30) {
                         session.run(&format!("BEGIN; SELECT queue.complete({id}); ROLLBACK"));
                     }
-                    // At least one completes.
+                    // At least one job completes.
                     session.run(&match random.percent(40) && n > 0 {
                         true => format!("SELECT queue.fail({id}, 'no')"),
                         false => format!("SELECT queue.complete({id})"),
@@ -202,14 +195,14 @@ fn it_is_released_once_whichever_of_its_predecessors_come_first_together() {
             session.value(&format!("SELECT queue.enqueue('f', after => ARRAY{jobs:?}, upon => 'any')"))
         });
         for job in [early, late, flow] {
-            wait::until("it is released", || (client.state(job) == "ready").then_some(()));
+            wait::until_true("it is released", || client.state(job) == "ready");
         }
         let mut ran: Vec<i64> = Vec::new();
-        wait::until("they run", || {
+        wait::until_true("they run", || {
             ran.extend(
                 client.column::<i64>("SELECT job_id FROM queue.claim('f', 10) WHERE queue.complete(id) IS NOT NULL"),
             );
-            (ran.len() >= 3).then_some(())
+            ran.len() >= 3
         });
         ran.sort_unstable();
         let mut expected = [early, late, flow];
@@ -228,7 +221,7 @@ fn a_flow_goes_on_at_its_first_completed_member() {
     let ids = claim_all(&mut client);
     client.run(&format!("SELECT queue.fail({}, 'no')", ids[0]));
     stays(&mut client, flow, "held");
-    // Neither the first nor the last of those that live.
+    // Neither the first nor the last living member.
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     becomes(&mut client, flow, "ready");
     assert_eq!(client.state(members[2]), "running");
@@ -236,7 +229,7 @@ fn a_flow_goes_on_at_its_first_completed_member() {
     client.run(&format!("SELECT queue.complete({})", ids[2]));
     client.run("SELECT queue.complete(id) FROM queue.claim('witness')");
     stays(&mut client, flow, "completed");
-    // Nobody can complete any more.
+    // No member can complete any more.
     let (flow, members) = flow_of(&mut client, 2);
     for &member in &members {
         stays(&mut client, flow, "held");
@@ -245,7 +238,7 @@ fn a_flow_goes_on_at_its_first_completed_member() {
     becomes(&mut client, flow, "skipped");
     let error: String = client.value(&format!("SELECT error FROM queue.job({flow})"));
     assert_eq!(error, "none of its members has completed");
-    // A dead one may be retried.
+    // A dead member may be retried.
     let (flow, members) = flow_of(&mut client, 2);
     end(&mut client, members[0], "dead");
     end(&mut client, members[1], "cancelled");
@@ -255,7 +248,7 @@ fn a_flow_goes_on_at_its_first_completed_member() {
     end(&mut client, members[0], "completed");
     becomes(&mut client, flow, "ready");
     client.run("SELECT queue.complete(id) FROM queue.claim('witness')");
-    // One without members has none that could complete.
+    // In a flow without members no member can complete.
     let empty: i64 = client.value("SELECT queue.enqueue_flow('q', upon => 'any')");
     becomes(&mut client, empty, "skipped");
     client.refused("SELECT queue.enqueue_flow('q', upon => 'any', fail_fast => true)", "22023");
@@ -267,13 +260,13 @@ fn members_that_come_later_count_and_an_open_flow_waits_for_its_seal() {
     let (database, mut client) = database();
     let (flow, members) = flow_of(&mut client, 1);
     stays(&mut client, flow, "held");
-    // One that comes later completes before the duty looks.
+    // A member that is added later completes before the duty looks.
     client.run(&format!("SELECT queue.enqueue('q', priority => -1, flow => {flow})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     becomes(&mut client, flow, "ready");
     assert_eq!(client.state(members[0]), "ready");
     client.run("SELECT queue.complete(id) FROM queue.claim('witness'); SELECT queue.purge('q')");
-    // One of a transaction that is still open holds the flow up, and counts when it has completed.
+    // A member in an open transaction holds the flow up, and counts when it has completed.
     let (flow, members) = flow_of(&mut client, 1);
     let mut other = database.connect();
     other.run("BEGIN");
@@ -285,7 +278,6 @@ fn members_that_come_later_count_and_an_open_flow_waits_for_its_seal() {
     end(&mut client, late, "completed");
     becomes(&mut client, flow, "ready");
     client.run("SELECT queue.complete(id) FROM queue.claim('witness')");
-    // An open one.
     let open: i64 = client.value("SELECT queue.enqueue_flow('witness', open => true, runs => true, upon => 'any')");
     let member: i64 = client.value(&format!("SELECT queue.enqueue('q', flow => {open})"));
     end(&mut client, member, "completed");
@@ -295,7 +287,7 @@ fn members_that_come_later_count_and_an_open_flow_waits_for_its_seal() {
     let sealed: i64 = client.value("SELECT queue.enqueue_flow('witness', open => true, runs => true, upon => 'any')");
     client.run(&format!("SELECT queue.seal({sealed})"));
     becomes(&mut client, sealed, "skipped");
-    // A flow that is after jobs, too, goes on at the first of them, or of its members.
+    // A flow that also has predecessors goes on at the first completion among predecessors and members.
     let done = client.enqueue("q");
     end(&mut client, done, "completed");
     let flow: i64 = client.value(&format!(
@@ -328,7 +320,7 @@ fn a_suspended_job_goes_on_at_its_first_completed_member() {
     assert_eq!(client.count("SELECT FROM queue.check()"), 0);
 }
 
-/// What one process was told of a flow's members is not missed by another one that looks at the flow.
+/// Two processes serve the same flow by turns. Neither misses an end that only the other one was told of.
 #[test]
 fn processes_that_take_turns_at_a_flow_miss_no_end_of_its_members() {
     let (database, mut one) = database();
@@ -346,12 +338,12 @@ fn processes_that_take_turns_at_a_flow_miss_no_end_of_its_members() {
             "dead" => format!("SELECT queue.fail({}, 'no')", ids[1]),
             _ => format!("SELECT queue.complete({})", ids[1]),
         });
-        // The other one takes the end, and may leave the flow to this one.
+        // The other process takes the end, and may leave the flow to this process.
         other.run("SELECT queue.maintain()");
         becomes(&mut one, flow, "ready");
         one.run("SELECT queue.complete(id) FROM queue.claim('witness')");
     }
-    // The other one is told of the completion, but cannot act: a transaction that adds a member holds the flow up.
+    // The other process is told of the completion but cannot act: a transaction that adds a member holds the flow up.
     let (flow, _) = flow_of(&mut one, 3);
     stays(&mut one, flow, "held");
     let ids = claim_all(&mut one);
@@ -375,18 +367,18 @@ fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() 
     let ids = claim_all(&mut client);
     client.run(&format!("SELECT queue.fail({}, 'no')", ids[3]));
     let end = fillings(&mut client) + 3;
-    wait::until("the ring turns", || {
+    wait::until_true("the ring turns", || {
         client.pass_through("filler", 500);
-        (fillings(&mut client) >= end).then_some(())
+        fillings(&mut client) >= end
     });
     drop(client);
     cluster.restart_immediate();
     let mut client = cluster.connect();
     assert_eq!((client.state(first), client.state(second)), ("held".into(), "held".into()));
-    // One that is neither the first nor the newest of its flow.
+    // Neither the first nor the newest member of the flow.
     client.run(&format!("SELECT queue.complete({})", ids[1]));
-    wait::until("the flow goes on", || (client.state(first) == "ready").then_some(()));
-    // One that has completed while nobody looked.
+    wait::until_true("the flow goes on", || client.state(first) == "ready");
+    // A member that completed while no worker ran.
     client.switch_worker_off();
     client.run(&format!("SELECT queue.retry({0})", members[0]));
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
@@ -394,7 +386,7 @@ fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() 
     cluster.restart_immediate();
     let mut client = cluster.connect();
     client.run("ALTER DATABASE postgres RESET pg_queue.worker");
-    wait::until("the flow goes on", || (client.state(second) == "ready").then_some(()));
+    wait::until_true("the flow goes on", || client.state(second) == "ready");
     let faults: Vec<String> = client.column("SELECT concat_ws(': ', name, job_id, problem) FROM queue.check()");
     assert_eq!(faults, Vec::<String>::new());
 }
@@ -412,8 +404,7 @@ fn the_last_member_may_end_while_its_flow_is_looked_at() {
         client.run("BEGIN");
         let flow: i64 = client.value(&format!("SELECT queue.enqueue_flow('witness', runs => true, upon => '{upon}')"));
         let first: i64 = client.value(&format!("SELECT queue.enqueue('q', flow => {flow})"));
-        client.run(&format!("SELECT queue.enqueue('last', flow => {flow})"));
-        client.run("COMMIT");
+        client.run(&format!("SELECT queue.enqueue('last', flow => {flow}); COMMIT"));
         let id = client.claim("last");
         maintain(&mut client);
         client.run(&format!("SELECT queue.cancel({first})"));

@@ -1,9 +1,8 @@
-//! What held jobs outlive: a dropped queue, a move to another segment, a restart, a crash.
+//! Held jobs survive a dropped queue, a move to another segment, a restart and a crash.
 
 use crate::jobs::after::{after, database, end, maintain, maintain_everything, overdue};
-use crate::shared::{Sql, create};
+use crate::shared::*;
 use crate::storage::segments::cluster;
-use queue_tests::{Cluster, wait};
 
 #[test]
 fn a_dropped_queue_skips_what_is_after_its_jobs() {
@@ -31,20 +30,20 @@ fn held_jobs_move_with_what_they_are_after() {
     let held = after(&mut client, &jobs, "completed");
     let waiting = after(&mut client, &jobs[2..], "completed");
     client.run("SELECT queue.complete(id) FROM queue.claim('brief', 2)");
-    // The ring turns until the two that have completed are nowhere.
-    wait::until("their retention is over", || {
+    // The ring turns until the two completed jobs are in no segment.
+    wait::until_true("their retention is over", || {
         client.run(
             "SELECT count(*) FROM queue.enqueue_many('brief', ARRAY(SELECT '1'::jsonb FROM generate_series(1, 500)), \
                 priority => -9)",
         );
         client.run("SELECT count(queue.complete(id)) FROM queue.claim('brief', 500)");
-        (client.count(&format!("SELECT FROM queue.job({})", jobs[0])) == 0).then_some(())
+        client.count(&format!("SELECT FROM queue.job({})", jobs[0])) == 0
     });
     assert_eq!((client.state(held), client.state(waiting)), ("held".into(), "held".into()));
     assert_eq!(client.count("SELECT FROM queue.check()"), 0);
     client.run("SELECT queue.complete(id) FROM queue.claim('brief')");
     for job in [held, waiting] {
-        wait::until("it is released", || (client.state(job) == "ready").then_some(()));
+        wait::until_true("it is released", || client.state(job) == "ready");
     }
 }
 
@@ -77,16 +76,16 @@ fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
         client = cluster.connect_to("app");
         client.run("ALTER DATABASE app RESET pg_queue.worker");
         for (n, becomes) in [(0, "ready"), (1, "skipped")] {
-            wait::until(becomes, || (client.state(held[n]) == becomes).then_some(()));
+            wait::until_true(becomes, || client.state(held[n]) == becomes);
         }
-        wait::until("one has completed", || (client.state(first) == "ready").then_some(()));
+        wait::until_true("one has completed", || client.state(first) == "ready");
         assert_eq!((client.state(held[2]), client.state(all)), ("held".into(), "held".into()));
         assert_eq!(client.state(none), "held");
         for job in &before[2..] {
             client.run(&format!("SELECT queue.cancel({job})"));
         }
-        wait::until("all have ended", || (client.state(all) == "ready").then_some(()));
-        wait::until("none can complete", || (client.state(none) == "skipped").then_some(()));
+        wait::until_true("all have ended", || client.state(all) == "ready");
+        wait::until_true("none can complete", || client.state(none) == "skipped");
         expected.extend([held[0], all, first]);
         client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     }
@@ -102,15 +101,15 @@ fn an_overdue_job_is_not_missed_in_a_long_transaction_nor_over_a_restart() {
     let before = client.enqueue("q");
     client.run("BEGIN");
     let slow = overdue(&mut client, before, "10 ms");
-    // The worker's cursor passes its time meanwhile.
+    // Meanwhile the worker's cursor passes the job's time.
     let mut other = cluster.connect_to("app");
     let passing: i64 = other.value("SELECT queue.enqueue('q', delay => '50 ms')");
-    wait::until("time passes", || (other.state(passing) == "ready").then_some(()));
+    wait::until_true("time passes", || other.state(passing) == "ready");
     client.run("COMMIT");
-    wait::until("it is released", || (client.state(slow) == "ready").then_some(()));
+    wait::until_true("it is released", || client.state(slow) == "ready");
     let waiting = overdue(&mut client, before, "1 s");
     drop((client, other));
     cluster.restart();
     let mut client = cluster.connect_to("app");
-    wait::until("it is released", || (client.state(waiting) == "ready").then_some(()));
+    wait::until_true("it is released", || client.state(waiting) == "ready");
 }

@@ -1,10 +1,8 @@
-//! Jobs after jobs over what goes wrong: many deaths, processes that end in the middle, a dump and its restore.
+//! Jobs with predecessors survive failures: many deaths, processes that end in the middle, a dump and its restore.
 
-use postgres::Client;
 use queue_tests::installation::run;
-use queue_tests::{Cluster, wait};
 
-use crate::shared::{Database, Sql, create, retry_dead};
+use crate::shared::*;
 use crate::storage::segments;
 
 fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
@@ -12,7 +10,7 @@ fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
 }
 
 fn wait_for(client: &mut Client, job: i64, state: &str) {
-    wait::until(state, || (client.state(job) == state).then_some(()));
+    wait::until_true(state, || client.state(job) == state);
 }
 
 #[test]
@@ -29,7 +27,6 @@ fn after_an_outage_the_retry_of_the_dead_carries_all_chains_on() {
     client.run(&format!(
         "SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('q', {CHAINS})), 'down')"
     ));
-    // What is held stays so.
     let before = client.enqueue("q");
     let cleanup = after(&mut client, &[before], "ended");
     client.run(&format!("SELECT queue.cancel({before})"));
@@ -37,9 +34,9 @@ fn after_an_outage_the_retry_of_the_dead_carries_all_chains_on() {
     assert_eq!(client.value::<String>(counts), format!("{CHAINS} {} 0", 2 * CHAINS));
     assert_eq!(client.value::<i64>(&retry_dead("q")), CHAINS);
     let work = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1000)))";
-    wait::until("all chains are complete", || {
+    wait::until_true("all chains are complete", || {
         client.run(work);
-        (client.value::<String>(counts) == format!("0 0 {}", 3 * CHAINS + 1)).then_some(())
+        client.value::<String>(counts) == format!("0 0 {}", 3 * CHAINS + 1)
     });
     assert_eq!(client.count("SELECT FROM queue.check()"), 0);
 }
@@ -63,18 +60,18 @@ fn the_release_may_end_at_each_of_its_points() {
                 "SELECT * FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[1200]), after => '{{{}}}')",
                 jobs[0]
             ));
-            // The worker has seen them all.
-            wait::until("what was handed over is served", || {
-                (client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0).then_some(())
+            // The worker has served all ends.
+            wait::until_true("what was handed over is served", || {
+                client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0
             });
             let fault = cluster.fault(point, action);
             let mut statements = vec!["SELECT count(queue.complete(id)) FROM queue.claim('q', 2)"];
             if point == "release.begun" {
-                // It looks at everything, since it is not told what was purged.
+                // After a purge the worker looks at all held jobs, for it is not told which jobs were purged.
                 statements.extend(["SELECT queue.enqueue('other')", "SELECT queue.purge('other')"]);
             }
             for sql in statements {
-                // The crash may be quicker than the answer; what reaches the point comes after the commit.
+                // The crash may come before the answer. The fault point lies after the commit.
                 if let Err(e) = client.batch_execute(sql) {
                     assert_eq!(
                         (action, e.as_db_error().is_none_or(|e| e.code().code().starts_with("57P"))),
@@ -100,7 +97,7 @@ fn the_release_may_end_at_each_of_its_points() {
                 fan[0],
                 fan[fan.len() - 1]
             );
-            wait::until("the rest are released", || (client.value::<i64>(&ready) == 1200).then_some(()));
+            wait::until_true("the rest are released", || client.value::<i64>(&ready) == 1200);
             client.run(&format!("SELECT queue.cancel({})", jobs[2]));
             wait_for(&mut client, held, "skipped");
             assert_eq!(client.count("SELECT FROM queue.check()"), 0, "{point}");
@@ -122,10 +119,10 @@ fn a_dump_takes_held_jobs_along() {
     let first = after(&mut client, &jobs[2..], "any");
     let overdue: i64 = client
         .value(&format!("SELECT queue.enqueue('q', after => '{{{}}}', upon => 'overdue', delay => '1 hour')", jobs[3]));
-    wait::until("what was handed over is served", || {
-        (client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0).then_some(())
+    wait::until_true("what was handed over is served", || {
+        client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0
     });
-    // One that nobody has served when the dump is taken.
+    // A successor that no process has served when the dump is taken.
     let served_there = after(&mut client, &jobs[..1], "completed");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     let file = cluster.dir().join("dump").display().to_string();
@@ -136,21 +133,21 @@ fn a_dump_takes_held_jobs_along() {
     let mut copy = cluster.connect_to("copy");
     run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
     copy.run("ALTER DATABASE copy RESET pg_queue.worker");
-    wait::until("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok().then_some(()));
+    wait::until_true("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok());
     wait_for(&mut copy, served_there, "ready");
     for job in [waiting, by_dead, cleanup, first, overdue] {
         assert_eq!(copy.state(job), "held");
     }
     assert_eq!(copy.value::<String>(&format!("SELECT upon FROM queue.job({first})")), "any");
     copy.run(&format!("SELECT queue.retry({})", jobs[2]));
-    // In the order of their ids: two that were waited for, the retried one, and what was released.
-    wait::until("all but one that is cancelled have run", || {
+    // In the order of their ids: two predecessors, the retried job, and the released jobs.
+    wait::until_true("all but one that is cancelled have run", || {
         copy.run("SELECT count(queue.complete(id)) FROM queue.claim('q') WHERE true");
-        (copy.state(cleanup) == "completed").then_some(())
+        copy.state(cleanup) == "completed"
     });
-    wait::until("the chain behind them has run", || {
+    wait::until_true("the chain behind them has run", || {
         copy.run("SELECT count(queue.complete(id)) FROM queue.claim('q')");
-        [waiting, by_dead, first, served_there].into_iter().all(|job| copy.state(job) == "completed").then_some(())
+        [waiting, by_dead, first, served_there].into_iter().all(|job| copy.state(job) == "completed")
     });
     wait_for(&mut copy, overdue, "skipped");
     assert_eq!(copy.count("SELECT FROM queue.check()"), 0);
@@ -162,8 +159,8 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
     let mut client = cluster.connect();
     create(&mut client, "p", "lease => '1 hour', backoff_base => '0', max_attempts => 2");
     create(&mut client, "filler", "retention => '0', lease => '1 hour'");
-    // What is done with a job, what makes of it what is after it then, and what ends it if it lives. `@` is the job,
-    // `#` its attempt.
+    // For each case: what is done with a job, what this makes of its successor, and what ends the job if it lives. `@`
+    // is the job, `#` its attempt.
     let kinds = [
         ("", "held", "SELECT queue.cancel(@)"),
         ("SELECT queue.reprioritize(@, 5)", "held", "SELECT queue.cancel(@)"),
@@ -186,7 +183,7 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
     ];
     let make = |client: &mut Client| -> Vec<(i64, i64)> {
         let act = |(n, (does, ..)): (usize, &(&str, &str, &str))| {
-            // The claim takes the newest.
+            // The claim takes the newest job.
             let (job, mut id): (i64, i64) = (client.value(&format!("SELECT queue.enqueue('p', priority => -{n})")), 0);
             for sql in does.split("; ").filter(|sql| !sql.is_empty()) {
                 match sql {
@@ -200,12 +197,12 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
     };
     for has_moved in [false, true] {
         let jobs = make(&mut client);
-        // What is after them is enqueued by a session whose server ends before anybody looks.
+        // The session that enqueues their successors ends before any process looks.
         client.switch_worker_off();
         let held: Vec<i64> = jobs.iter().map(|(job, _)| after(&mut client, &[*job], "completed")).collect();
         client.run("ALTER DATABASE postgres RESET pg_queue.worker");
         if has_moved {
-            wait::until("they are in an old segment", || {
+            wait::until_true("they are in an old segment", || {
                 client.pass_through("filler", 500);
                 let moved = format!(
                     "SELECT FROM queue_internal.attempt_8 WHERE job_id = {0} UNION ALL SELECT
@@ -213,14 +210,14 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
                         WHERE job_id = {0}",
                     jobs[0].0
                 );
-                (client.count(&moved) > 0).then_some(())
+                client.count(&moved) > 0
             });
         }
         drop(client);
         cluster.restart();
         client = cluster.connect();
         for (&job, (does, state, _)) in held.iter().zip(&kinds) {
-            wait::until(&format!("after {does:?} it is {state}"), || (client.state(job) == *state).then_some(()));
+            wait::until_true(&format!("after {does:?} it is {state}"), || client.state(job) == *state);
         }
         for ((job, id), (_, _, end)) in jobs.iter().zip(&kinds) {
             client.run(&end.replace('@', &job.to_string()).replace('#', &id.to_string()));
@@ -231,9 +228,7 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
                 "SELECT queue.complete(#)" => "ready",
                 _ => "skipped",
             };
-            wait::until(&format!("after {does:?} and {end} it is {becomes}"), || {
-                (client.state(job) == *becomes).then_some(())
-            });
+            wait::until_true(&format!("after {does:?} and {end} it is {becomes}"), || client.state(job) == *becomes);
         }
         assert_eq!(client.count("SELECT FROM queue.check()"), 0);
         client.run("SELECT queue.purge('q')");

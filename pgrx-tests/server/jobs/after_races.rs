@@ -1,18 +1,11 @@
-//! Jobs after jobs where much happens at once: many last predecessors, ends against enqueues, more than memory lists.
+//! Predecessors under load: many last predecessors, ends against enqueues, more jobs than memory lists.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc;
 
-use postgres::Client;
-use queue_tests::{Cluster, random, wait};
+use crate::shared::*;
 
-use crate::random::Random;
-use crate::shared::{Database, Sql, create};
-
-/// As many as are asked for in a run by hand, or so many.
+/// The number from the environment variable, for a run by hand, or the usual number.
 fn many(variable: &str, usually: u64) -> u64 {
     random::number(variable).unwrap_or(usually)
 }
@@ -22,11 +15,11 @@ fn the_last_of_sixty_four_predecessors_releases_once() {
     const SESSIONS: usize = 64;
     let rounds = many("QUEUE_AFTER_ROUNDS", 20);
     let (cluster, mut client) =
-        Cluster::new().conf("max_connections = 90").conf("pg_queue.max_ready = 512").start_with_database("app");
+        Cluster::with(&["max_connections = 90", "pg_queue.max_ready = 512"]).start_with_database("app");
     create(&mut client, "p", "lease => '1 hour'");
     create(&mut client, "q", "lease => '1 hour'");
     let barrier = Barrier::new(SESSIONS + 1);
-    // What each session is to end; a negative id is the end of all rounds.
+    // The attempts that each session has to end. A negative id ends all rounds.
     let (tasks, inboxes): (Vec<_>, Vec<_>) = (0..SESSIONS).map(|_| mpsc::channel::<i64>()).unzip();
     let failures = AtomicU64::new(0);
     let seed = random::seed("the_last_of_sixty_four");
@@ -47,7 +40,7 @@ fn the_last_of_sixty_four_predecessors_releases_once() {
                     }
                     sql += &format!("; {complete}; RELEASE s; COMMIT");
                     barrier.wait();
-                    // It must come to the barrier again, whatever happens.
+                    // The session must come to the barrier again whatever happens.
                     if let Err(e) = session.batch_execute(&sql) {
                         eprintln!("{sql}: {e:?}");
                         failures.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +58,7 @@ fn the_last_of_sixty_four_predecessors_releases_once() {
             let early: i64 = client.value(&enqueue);
             tasks.iter().zip(&claimed).for_each(|(task, id)| task.send(*id).expect("its session"));
             barrier.wait();
-            // This one comes while they end.
+            // This successor is enqueued while its predecessors end.
             let late = late_session.query_one(&enqueue, &[]);
             barrier.wait();
             if failures.load(Ordering::Relaxed) > 0 {
@@ -99,7 +92,7 @@ fn claim_and_complete(client: &mut Client, queue: &str, most: usize) -> Vec<i64>
     client.query(&sql, &[]).expect("a claim").iter().map(|row| row.get(0)).collect()
 }
 
-/// Waits this long without sleeping: pauses of the scheduler are longer.
+/// Busy-waits, since a sleep would be longer than the windows.
 fn spin(random: &mut Random, most: u64) {
     let until = Instant::now() + Duration::from_micros(random.below(most + 1));
     while Instant::now() < until {
@@ -120,7 +113,7 @@ fn an_enqueue_and_the_end_that_it_races_with_meet() {
         for n in 0..PARTNERS {
             let (tell, told) = mpsc::channel::<(i64, &str)>();
             let database = &database;
-            // One session ends what another enqueues after; either may be late, or roll back first.
+            // One session ends the jobs after which another one enqueues. Either may be late, or roll back first.
             scope.spawn(move || {
                 let mut random = Random::new(seed + n);
                 let mut session = database.connect();
@@ -163,7 +156,7 @@ fn an_enqueue_and_the_end_that_it_races_with_meet() {
         }
         let mut ran: Vec<i64> = Vec::new();
         let mut since = Instant::now();
-        // Each comes once; nothing for a minute: some are stranded.
+        // Each job must run once. If nothing runs for a minute, some jobs are stranded.
         while (ran.len() as u64) < pairs && since.elapsed() < Duration::from_secs(60) {
             let jobs = claim_and_complete(&mut client, "q", 500);
             if jobs.is_empty() {
@@ -189,19 +182,19 @@ fn more_than_memory_lists_may_be_handed_over_at_once() {
     create(&mut client, "q", "lease => '1 hour'");
     let states = "(SELECT held = $h AND ready = $r FROM queue.stats WHERE queue_name = 'q')";
     let are = |held: usize, ready: usize| states.replace("$h", &held.to_string()).replace("$r", &ready.to_string());
-    // Two databases do not share a list: this one is disturbed by no other.
+    // Each database has its own list: no other test disturbs this one.
     let enqueue = format!(
         "WITH p AS (SELECT job_id FROM queue.enqueue_many('p', array_fill('1'::jsonb, ARRAY[{JOBS}])) AS p (job_id))
          SELECT count(queue.enqueue('q', after => ARRAY[job_id])) FROM p"
     );
-    // The commit of the enqueues fills it.
+    // The commit of the enqueues fills the list.
     client.run(&enqueue);
     client.maintain_until("(SELECT bool_and(did = 0) FROM queue.maintain() WHERE duty = 'release')");
     assert!(client.value::<bool>(&format!("SELECT {}", are(JOBS, 0))));
-    // So does that of the ends.
+    // The commit of the ends fills it, too.
     client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('p', {JOBS})))"));
     client.maintain_until(&are(0, JOBS));
-    // And both come while a look at everything is on its way.
+    // Enqueues and ends both commit while the worker looks at all held jobs.
     client.run(&enqueue);
     let mut other = database.connect();
     client.run("BEGIN");
@@ -210,6 +203,6 @@ fn more_than_memory_lists_may_be_handed_over_at_once() {
     client.run("COMMIT");
     client.maintain_until(&are(0, 2 * JOBS));
     assert_eq!(client.count("SELECT FROM queue.check()"), 0);
-    wait::until("all ran", || (claim_and_complete(&mut client, "q", 1000).is_empty()).then_some(()));
+    wait::until_true("all ran", || claim_and_complete(&mut client, "q", 1000).is_empty());
     assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'q'"), 2 * JOBS as i64);
 }

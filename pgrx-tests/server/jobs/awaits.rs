@@ -1,15 +1,11 @@
 //! `CALL queue.await`: what wakes it, what it returns, what it holds and what it refuses.
 
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
-
-use crate::shared::{Database, Sql, connect, queue, server, wait_asleep};
+use crate::shared::*;
 use crate::storage::segments;
 
-/// What a call has returned: the state and the result.
+/// The answer of a call: state and result.
 type Answer = Result<(String, Option<String>), postgres::Error>;
 
 /// A session in a call of `queue.await`.
@@ -25,7 +21,7 @@ impl Awaiter {
         Self { pid, thread }
     }
 
-    /// Begins to wait in this session, and sleeps.
+    /// Starts to wait in this session. Returns when the session sleeps.
     fn with(client: Client, job: i64, observer: &mut Client) -> Self {
         let awaiter = Self::begin(client, job);
         wait_asleep(observer, awaiter.pid);
@@ -36,7 +32,7 @@ impl Awaiter {
         Self::with(connect(), job, &mut connect())
     }
 
-    /// What it has returned, long before its timeout.
+    /// Returns the answer, which must come long before the timeout.
     fn answer(self) -> Answer {
         wait::within("it returned", Duration::from_secs(20), || self.thread.is_finished().then_some(()));
         self.thread.join().expect("the session's thread")
@@ -61,7 +57,7 @@ fn call(client: &mut Client, job: i64, timeout: &str) -> Answer {
 #[test]
 fn every_end_wakes_it() {
     let (mut client, q) = queue("max_attempts => 1");
-    // What is done first with the job ($j) and its attempt ($i), what ends it, and the state in which it is then.
+    // For each case: what is done with the job ($j) and its attempt ($i) first, what ends the job, and its final state.
     for (before, end, state) in [
         ("", "SELECT queue.complete($i)", "completed"),
         ("", "SELECT queue.complete_many(ARRAY[$i])", "completed"),
@@ -97,7 +93,7 @@ fn every_end_wakes_it() {
         assert_eq!(awaiter.state(), state, "{before}; {end}");
         assert_eq!(client.state(job), state, "{before}; {end}");
     }
-    // A skip comes by the worker.
+    // The worker skips the job.
     let first = client.enqueue(&q);
     let second: i64 = client.value(&format!("SELECT queue.enqueue('{q}', after => '{{{first}}}')"));
     let awaiter = Awaiter::new(second);
@@ -112,7 +108,7 @@ fn what_is_no_end_lets_it_sleep_on() {
     let other = client.enqueue(&q);
     let id = client.claim(&q);
     let awaiter = Awaiter::new(job);
-    // A death that is taken back before the session looks counts as none.
+    // A death counts as none if it is undone before the session looks.
     server().signal("STOP", awaiter.pid);
     client.run(&format!("SELECT queue.fail({id}, 'no'); SELECT queue.cancel({other})"));
     client.run(&format!("SELECT queue.retry({job})"));
@@ -148,7 +144,7 @@ fn it_says_what_the_job_is_doing_when_the_time_is_over() {
     assert_eq!(call(&mut client, later, "0").unwrap().0, "scheduled");
     let held: i64 = client.value(&format!("SELECT queue.enqueue('{q}', after => '{{{job}}}')"));
     assert_eq!(call(&mut client, held, "0").unwrap().0, "held");
-    // Its time is not bounded by max_wait, but by what the statement has left.
+    // `max_wait` does not limit the call, but the remaining `statement_timeout` does.
     client.run("SET pg_queue.max_wait = '1 ms'");
     let begun = Instant::now();
     call(&mut client, held, "150 ms").unwrap();
@@ -164,7 +160,7 @@ fn of_a_job_that_has_ended_it_returns_the_result_at_once() {
     let cluster = segments::cluster(&["pg_queue.segment_age = 3600"]);
     let mut client = cluster.connect();
     let job = client.enqueue("q");
-    // It has to be fetched from where large values are.
+    // A result that is stored outside its row.
     let large = "SELECT jsonb_agg(md5(n::text)) FROM generate_series(1, 3000) AS n";
     client.run(&format!("SELECT queue.complete(id, ({large})) FROM queue.claim('q')"));
     let large: String = client.value(&format!("SELECT ({large})::text"));
@@ -172,14 +168,14 @@ fn of_a_job_that_has_ended_it_returns_the_result_at_once() {
     client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q')");
     let is_in_history = format!("SELECT FROM queue_internal.history WHERE job_id IN ({job}, {dead})");
     let mut looks = 0;
-    wait::until("they are in history", || {
+    wait::until_true("they are in history", || {
         assert_eq!(call(&mut client, job, "1 minute").unwrap(), ("completed".into(), Some(large.clone())));
         assert_eq!(call(&mut client, dead, "1 minute").unwrap(), ("dead".into(), None));
         looks += 1;
         client
             .run("SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT '1'::jsonb FROM generate_series(1, 500)))");
         client.run("SELECT count(queue.complete(id)) FROM queue.claim('q', 500)");
-        (client.count(&is_in_history) == 2 && looks > 3).then_some(())
+        client.count(&is_in_history) == 2 && looks > 3
     });
     assert_eq!(call(&mut client, job, "1 minute").unwrap(), ("completed".into(), Some(large)));
     client.run(&format!("SELECT queue.forget({job})"));
@@ -207,14 +203,13 @@ fn each_of_many_is_woken_by_the_end_of_its_own_job() {
     let (cluster, mut client) = Cluster::new().conf("max_connections = 160").start_with_database("app");
     client.run("SELECT queue.create('q')");
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 21)");
-    // A hundred for the first, one for each other.
+    // A hundred sessions wait for the first job, and one for each other job.
     let mut of_job = |job: i64| Awaiter::with(cluster.connect_to("app"), job, &mut client);
     let of_first: Vec<Awaiter> = (0..100).map(|_| of_job(jobs[0])).collect();
     let mut of_others: Vec<(i64, Awaiter)> = jobs[1..].iter().map(|&job| (job, of_job(job))).collect();
     let mut first = None;
     for _ in &jobs {
-        let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
-        let (id, job): (i64, i64) = (row.get(0), row.get(1));
+        let (id, job): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
         if job == jobs[0] {
             first = Some(id);
             continue;
@@ -245,7 +240,7 @@ fn the_end_of_a_session_that_waits_is_the_end_of_its_wait_only() {
         let e = awaiter.answer().unwrap_err();
         assert!(error::code(&e) == code || (code == "57P01" && e.is_closed()), "{e:?}");
     }
-    // One that is ended at the moment in which it is woken.
+    // A session that is terminated when it is woken.
     let awaiter = Awaiter::new(job);
     server().signal("STOP", awaiter.pid);
     client.run(&format!("SELECT queue.cancel({job})"));
@@ -286,7 +281,7 @@ fn an_end_is_not_missed_in_any_window() {
         let complete = format!("SELECT queue.complete({})", client.claim(&q));
         let (mut ender, session) = (connect(), connect());
         let awaiter = if holds_ender {
-            // The end can be seen already, and its callback is still to come.
+            // The end is visible, but its commit callback has not run.
             let fault = server().fault_of(ender.pid(), point, "wait");
             let thread = std::thread::spawn(move || ender.run(&complete));
             fault.wait_reached();
@@ -310,8 +305,7 @@ fn an_end_is_not_missed_in_any_window() {
 #[test]
 fn what_makes_its_job_vanish_wakes_it() {
     let (mut client, q) = queue("");
-    let job = client.enqueue(&q);
-    let awaiter = Awaiter::new(job);
+    let awaiter = Awaiter::new(client.enqueue(&q));
     client.run(&format!("SELECT queue.drop('{q}', force => true)"));
     assert_eq!(error::code(&awaiter.answer().unwrap_err()), "55000");
     let (database, mut client) = Database::new().with_queue("q", "");
@@ -384,7 +378,7 @@ fn a_result_is_shown_to_those_that_may_read_jobs() {
     let job = client.enqueue(&q);
     client.run(&format!("SELECT queue.grant('{q}', 'awaits_{q}', 'produce')"));
     let awaiter = Awaiter::with(other, job, &mut client);
-    // What it may not see any more when it is woken, it does not see.
+    // A session that lost its right while it slept does not see the result.
     client.run(&format!("SELECT queue.revoke('{q}', 'awaits_{q}', 'produce')"));
     client.run(&format!("SELECT queue.cancel({job})"));
     assert_eq!(error::code(&awaiter.answer().unwrap_err()), "42501");

@@ -1,10 +1,8 @@
-//! What dies is copied to its queue's `dead_letter`, in the transaction in which it dies.
+//! A job that dies is copied to its queue's `dead_letter` by the transaction in which it dies.
 
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
-use crate::shared::{Database, Sql, connect, queue};
-
-/// The newest job of a queue: `expression` of it.
+/// Selects `expression` of the newest job of a queue.
 fn newest(q: &str, expression: &str) -> String {
     format!("SELECT ({expression})::text FROM queue.jobs WHERE queue_name = '{q}' ORDER BY job_id DESC LIMIT 1")
 }
@@ -27,7 +25,7 @@ fn a_job_that_dies_is_copied_with_what_it_died_of() {
     client.run(&format!("SELECT queue.fail({id}, 'once')"));
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{dead}')")), 0, "it is not dead yet");
     let id = client.claim(&q);
-    // With the worker's own transaction, or not at all.
+    // The copy commits, or is rolled back, with the worker's own transaction.
     client.run(&format!("BEGIN; SELECT queue.fail({id}, 'the \"last\" time'); ROLLBACK"));
     assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE queue_name = '{dead}'")), 0);
     client.run(&format!("SELECT queue.fail({id}, 'the \"last\" time')"));
@@ -76,7 +74,7 @@ fn every_way_to_die_counts_and_no_other_end_does() {
     assert_eq!(client.value::<String>(&errors), "");
 
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 3)"));
-    // The other queue is full after the first: that keeps nobody from dying.
+    // The dead-letter queue is full after the first copy. The jobs die nevertheless.
     client.run(&format!(
         "SELECT queue.fail({}, 'used up', '1 day'), queue.fail({}, 'fatal', fatal => true)",
         ids[0], ids[1]
@@ -86,26 +84,21 @@ fn every_way_to_die_counts_and_no_other_end_does() {
     let mut bound = connect();
     assert_eq!(bound.count(&format!("SELECT FROM queue.claim('{q}', disconnect => '0')")), 1);
     drop(bound);
-    wait::until("the connection's end kills", || {
-        client.value::<String>(&errors).ends_with(", the connection of the worker ended").then_some(())
+    wait::until_true("the connection's end kills", || {
+        client.value::<String>(&errors).ends_with(", the connection of the worker ended")
     });
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', lease => '1 ms')")), 1);
-    wait::until("the lease's end kills", || {
-        client.value::<String>(&errors).ends_with(", the lease expired").then_some(())
-    });
+    wait::until_true("the lease's end kills", || client.value::<String>(&errors).ends_with(", the lease expired"));
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{dead}', 10)")), 5);
 }
 
 #[test]
-fn who_waits_for_the_dead_is_told() {
+fn workers_that_wait_on_the_dead_letter_queue_are_woken() {
     let (mut client, dead) = queue("stages => '{look, bury}'");
     let (_, q) = queue(&format!("dead_letter => '{dead}'"));
     let (_, chain) = queue(&format!("dead_letter => '{q}'"));
-    let mut sleeper = connect();
     let sql = format!("SELECT stage FROM queue.claim('{dead}', wait => '10 s')");
-    let pid = sleeper.pid();
-    let waiting = std::thread::spawn(move || sleeper.column::<String>(&sql));
-    crate::shared::wait_asleep(&mut client, pid);
+    let waiting = asleep::<String>(&mut client, connect(), sql);
     client.run(&format!("SELECT queue.enqueue('{chain}')"));
     let id = client.claim(&chain);
     client.run(&format!("SELECT queue.fail({id}, 'first', fatal => true)"));
@@ -147,21 +140,21 @@ fn without_the_other_queue_a_job_dies_with_a_warning() {
     for _ in 0..4 {
         client.enqueue("q");
     }
-    // While it is being dropped the jobs die all the same, whether a worker fails them or their leases end.
+    // While the dead-letter queue is being dropped, jobs still die: by a worker's `fail` and by an expired lease.
     let mut dropper = cluster.connect_to("app");
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
     dropper.run("BEGIN; SELECT queue.drop('dead', force => true)");
     assert_eq!(client.count("SELECT FROM queue.claim('q', lease => '1 ms')"), 1);
     client.run(&format!("SELECT queue.fail({}, 'no')", ids[0]));
-    // Others do not wait for that.
+    // Other sessions do not wait for the drop.
     client.run("SELECT queue.create('busy')");
     client.enqueue("busy");
     assert_eq!(client.count("SELECT FROM queue.claim('busy', lease => '1 ms')"), 1);
-    wait::until("another queue's lease ends", || {
-        (client.count("SELECT FROM queue.claim('busy', lease => '1 hour')") == 1).then_some(())
+    wait::until_true("another queue's lease ends", || {
+        client.count("SELECT FROM queue.claim('busy', lease => '1 hour')") == 1
     });
-    wait::until("the job whose lease has ended is dead", || {
-        (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'dead'") == 2).then_some(())
+    wait::until_true("the job whose lease has ended is dead", || {
+        client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'dead'") == 2
     });
     dropper.run("COMMIT");
     client.enqueue("q");
@@ -201,11 +194,9 @@ fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
     assert_eq!(client.value::<i64>(&retried("q", "disk ", 2)), 2);
     assert_eq!(client.value::<i64>(&retried("q", "disk ", 1000)), 1);
     assert_eq!(client.column::<String>("SELECT stage FROM queue.claim('q', 10)"), ["b", "b", "b"]);
-    assert_eq!(
-        client.column::<String>("SELECT error FROM queue.jobs WHERE queue_name = 'q' AND state = 'dead'"),
-        ["no route"]
-    );
-    // The copies are jobs of their own.
+    let found = client.column::<String>("SELECT error FROM queue.jobs WHERE queue_name = 'q' AND state = 'dead'");
+    assert_eq!(found, ["no route"]);
+    // The copies are independent jobs.
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'dead'"), 4);
     client.run("SELECT queue.fail(id, 'still ' || (headers #>> '{dead_letter, error}')) FROM queue.claim('dead', 10)");
     assert_eq!(client.value::<i64>(&retried("dead", "still disk", 1000)), 3);
@@ -240,7 +231,7 @@ fn dead_letters_never_go_round_in_a_circle() {
     let close = format!("SELECT queue.alter('{c}', dead_letter => '{a}')");
     let failure = client.refused(&close, "22023");
     assert!(failure.detail.contains(&format!("\"{c}\" to \"{a}\" to \"{b}\" to \"{c}\"")), "{failure:?}");
-    // A queue that is dropped and created again is still the dead letter of the other.
+    // A dead-letter queue that is dropped and created again is used again.
     client.run(&format!("SELECT queue.drop('{c}')"));
     let again = format!("SELECT queue.create('{c}', dead_letter => '{a}')");
     client.refused(&again, "22023");
@@ -248,7 +239,7 @@ fn dead_letters_never_go_round_in_a_circle() {
     client.run(&format!("SELECT queue.create('{c}')"));
     client.refused(&format!("BEGIN; {close}"), "22023");
     client.run("ROLLBACK");
-    // Once the way is open, it may be closed elsewhere, also in one transaction.
+    // After one part of a cycle is removed, another one can be added, also in the same transaction.
     client.run(&format!("BEGIN; SELECT queue.alter('{a}', reset => '{{dead_letter}}'); {close}; COMMIT"));
     client.refused(&format!("SELECT queue.alter('{a}', dead_letter => '{b}')"), "22023");
 }

@@ -1,18 +1,12 @@
-//! A debounced job with `max_delay` runs in time, however often it is called, and over all that a job lives through.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, StopAtEnd};
+//! A debounced job with `max_delay` runs in time, however often its key is enqueued, through everything that can happen
+//! to a job.
 
 use crate::durability::restore;
 use crate::jobs::timing::segments;
-use crate::shared::{Sql, connect, create, queue};
+use crate::shared::*;
 use crate::storage::segments_races::turn;
 
-/// Calls for key `k`. Returns the job.
+/// Enqueues under key `k`. Returns the job.
 fn call(client: &mut Client, q: &str, delay: &str, more: &str) -> i64 {
     client.value(&format!(
         "SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'replace', delay => '{delay}'{more})"
@@ -21,29 +15,29 @@ fn call(client: &mut Client, q: &str, delay: &str, more: &str) -> i64 {
 
 const HOUR: &str = ", max_delay => '1 hour'";
 
-/// The first call under the key; it would put the job off for a day.
+/// The first enqueue under the key. It would delay the job by a day.
 fn first(client: &mut Client, q: &str) -> i64 {
     call(client, q, "1 day", HOUR)
 }
 
-/// The time from which the job's delay counts.
+/// The start of the job's `max_delay`.
 fn since(client: &mut Client, job: i64) -> String {
     client.value(&format!("SELECT timing ->> 'delayed_since' FROM queue.job({job})"))
 }
 
-/// For how long the job is put off, from that time on.
+/// How long after that start the job is due.
 fn put_off(client: &mut Client, job: i64) -> String {
     client.value(&format!("SELECT (run_at - (timing ->> 'delayed_since')::timestamptz)::text FROM queue.job({job})"))
 }
 
-/// Another call finds the bound of the first one.
+/// Another enqueue keeps the bound of the first one.
 #[track_caller]
 fn check_bound(client: &mut Client, q: &str, job: i64, known: &str) {
     assert_eq!(call(client, q, "1 day", HOUR), job);
     assert_eq!((since(client, job).as_str(), put_off(client, job).as_str()), (known, "01:00:00"));
 }
 
-/// Another call begins anew.
+/// Another enqueue starts a new bound.
 #[track_caller]
 fn check_anew(client: &mut Client, q: &str, job: i64, known: &str) {
     assert_eq!(call(client, q, "1 day", HOUR), job);
@@ -58,21 +52,20 @@ fn the_bound_counts_from_the_first_call() {
     let known = since(&mut client, job);
     assert_eq!(put_off(&mut client, job), "01:00:00", "the first call is bounded, too");
     check_bound(&mut client, &q, job, &known);
-    // Each call has its own bound, from the same time on.
+    // Each enqueue has its own bound, measured from the same start.
     assert_eq!(call(&mut client, &q, "1 day", ", max_delay => '2 hours', headers => '{\"a\": 1}'"), job);
     assert_eq!((since(&mut client, job), put_off(&mut client, job)), (known.clone(), "02:00:00".to_owned()));
     assert_eq!(client.value::<String>(&format!("SELECT headers ->> 'a' FROM queue.job({job})")), "1");
-    // A shorter delay is not touched.
+    // A shorter delay is kept as it is.
     call(&mut client, &q, "1 second", HOUR);
     assert!(client.value::<bool>(&format!("SELECT run_at < now() + '2 s'::interval FROM queue.job({job})")));
-    // A call whose bound is over runs at once.
+    // If the bound has passed, the job is due immediately.
     client.run("SELECT pg_sleep(0.01)");
     assert_eq!(call(&mut client, &q, "1 day", ", max_delay => '10 ms'"), job);
     assert_eq!(client.state(job), "ready");
-    // One without a bound has none, and the next one with a bound begins anew.
+    // An enqueue without `max_delay` has no bound. The next one with `max_delay` starts a new bound.
     call(&mut client, &q, "1 day", "");
-    let off = format!("SELECT run_at > now() + '23 hours'::interval FROM queue.job({job})");
-    assert!(client.value::<bool>(&off));
+    assert!(client.value::<bool>(&format!("SELECT run_at > now() + '23 hours'::interval FROM queue.job({job})")));
     check_anew(&mut client, &q, job, &known);
 }
 
@@ -89,12 +82,12 @@ fn a_job_runs_while_calls_keep_coming() {
             }
         };
         scope.spawn(calls);
-        // Without the bound it is never due.
+        // Without the bound the job would never be due.
         let claim = format!("SELECT id FROM queue.claim('{q}', wait => '10 s')");
         let found = client.query(&claim, &[]).unwrap();
         assert_eq!(found.len(), 1, "it is claimed");
         let id: i64 = found[0].get(0);
-        // What is called for while it runs comes after it, and is bounded as well.
+        // An enqueue during the run asks for another run, which is bounded, too.
         thread::sleep(Duration::from_millis(200));
         client.run(&format!("SELECT queue.complete({id})"));
         assert_eq!(client.query(&claim, &[]).unwrap().len(), 1);
@@ -119,13 +112,13 @@ fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
     let job = first(&mut client, &q);
     let known = since(&mut client, job);
     let now = |client: &mut Client| client.run(&format!("SELECT queue.reschedule({job}, now())"));
-    // A retry: its contents were tried.
+    // A retry: the contents were tried.
     now(&mut client);
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.fail({id}, 'no', retry_in => '1 day')"));
     assert_eq!(since(&mut client, job), known, "a retry keeps it");
     check_anew(&mut client, &q, job, &known);
-    // A run: the first of the calls during it counts.
+    // A run: the first enqueue during the run starts the bound.
     let known = since(&mut client, job);
     now(&mut client);
     let id = client.claim(&q);
@@ -137,10 +130,9 @@ fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
     assert_eq!(put_off(&mut client, job), "01:00:00");
     let second = since(&mut client, job);
     assert_ne!(second, known);
-    let is_first = format!("SELECT '{second}'::timestamptz <= '{during}'");
-    assert!(client.value::<bool>(&is_first), "{second} {during}");
+    assert!(client.value::<bool>(&format!("SELECT '{second}'::timestamptz <= '{during}'")), "{second} {during}");
     check_bound(&mut client, &q, job, &second);
-    // A claim that is still open is a run, too.
+    // An open claim is a run, too.
     now(&mut client);
     let mut worker = connect();
     worker.run("BEGIN");
@@ -149,7 +141,7 @@ fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
     worker.run(&format!("SELECT queue.complete({id}); COMMIT"));
     assert_eq!(put_off(&mut client, job), "01:00:00");
     assert_ne!(since(&mut client, job), second);
-    // Given back, it has not run.
+    // A released job has not run.
     let known = since(&mut client, job);
     now(&mut client);
     let id = client.claim(&q);
@@ -179,13 +171,13 @@ fn verbs_that_change_a_waiting_job_keep_the_bound() {
     let known = since(&mut client, job);
     client.run(&format!("SELECT queue.reprioritize({job}, 5)"));
     check_bound(&mut client, &q, job, &known);
-    // A person may put it off further; the next call is bounded again.
+    // An operator may delay the job further. The next enqueue is bounded again.
     client.run(&format!("SELECT queue.reschedule({job}, now() + '2 days')"));
     assert!(client.value::<bool>(&format!("SELECT run_at > now() + '1 day'::interval FROM queue.job({job})")));
     check_bound(&mut client, &q, job, &known);
     client.run(&format!("SELECT queue.retry({job}, run_at => now() + '2 days')"));
     check_bound(&mut client, &q, job, &known);
-    // An ended job that is retried by hand is put off anew.
+    // A job that is retried by hand starts a new bound.
     client.run(&format!("SELECT queue.cancel({job})"));
     client.run(&format!("SELECT queue.retry({job}, run_at => now() + '2 days')"));
     let timing = format!("SELECT timing::text FROM queue.job({job})");
@@ -229,24 +221,21 @@ fn copies_of_events_are_bounded() {
 
 #[test]
 fn the_bound_survives_crashes_moves_and_dumps() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .conf("pg_queue.restore_quiet = 1")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.restore_quiet = 1"])
+            .start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "d", "");
     let job = first(&mut client, "d");
     let known = since(&mut client, job);
-    // A job that is due lies in a segment that is reclaimed soon.
+    // A due job lies in a segment that is reclaimed soon.
     call(&mut client, "d", "1 ms", HOUR);
     let before = segments(&mut client, &[job]);
     turn(&mut client, 12);
     let after = segments(&mut client, &[job]);
     assert!(!after.is_empty() && before.iter().any(|segment| !after.contains(segment)), "{before:?} {after:?}");
     check_bound(&mut client, "d", job, &known);
-    let pid = client.pid();
-    cluster.crash(pid);
+    cluster.crash(client.pid());
     let mut client = cluster.connect_to("app");
     check_bound(&mut client, "d", job, &known);
     let dump = cluster.pg_dump(&["app"]);
@@ -267,10 +256,9 @@ fn what_is_no_bound_is_refused() {
         (format!("{key}, max_delay => '178000000 years'"), "max_delay must be finite"),
         ("max_delay => '1 s'".to_owned(), "max_delay needs a unique_key"),
     ] {
-        let failure = client.refused(&format!("SELECT queue.enqueue('{q}', {more})"), "22023");
-        assert_eq!(failure.message, message);
+        assert_eq!(client.refused(&format!("SELECT queue.enqueue('{q}', {more})"), "22023").message, message);
     }
-    // A large one is no error.
+    // A very large `max_delay` is accepted.
     call(&mut client, &q, "1 day", ", max_delay => '200000 years'");
     client.refused(&format!("SELECT queue.enqueue_flow('{q}', unique_key => 'f', max_delay => '1 s')"), "42883");
 }

@@ -1,12 +1,10 @@
-//! `queue.end_batch`: each attempt ends as the verb for one would end it, or is refused and still runs. What is no end
-//! is an error of the call, and ends nothing.
+//! `queue.end_batch`: each attempt ends as the single verb would end it, or is refused and keeps running. A malformed
+//! element is an error of the call and ends nothing.
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create, queue};
-use postgres::Client;
-use queue_tests::wait;
+use crate::shared::*;
 
-/// Id, outcome and reason of each answer, in the order of the answers.
+/// Id, outcome and reason of each answer, in order.
 type Answers = Vec<(i64, String, Option<String>)>;
 
 /// Calls `queue.end_batch` with this array.
@@ -21,7 +19,7 @@ pub fn end(client: &mut Client, ends: &[String]) -> Answers {
     call(client, &ends).unwrap_or_else(|e| panic!("{ends}: {e:?}"))
 }
 
-/// The outcomes of these objects, in the order of the objects. Each has an id of its own.
+/// The outcomes of these objects, in order. Each object has an id of its own.
 pub fn outcomes(client: &mut Client, ends: &[(i64, String)]) -> Vec<String> {
     let objects: Vec<String> = ends.iter().map(|(_, object)| object.clone()).collect();
     let answers = end(client, &objects);
@@ -33,7 +31,7 @@ pub fn outcomes(client: &mut Client, ends: &[(i64, String)]) -> Vec<String> {
     ends.iter().map(|(id, _)| answers.iter().find(|answer| answer.0 == *id).expect("an answer").1.clone()).collect()
 }
 
-/// Enqueues a job and claims it: job and attempt.
+/// Enqueues a job and claims it. Returns the job and the attempt.
 pub fn running(client: &mut Client, queue: &str) -> (i64, i64) {
     let job = client.enqueue(queue);
     let id = client.claim(queue);
@@ -41,7 +39,7 @@ pub fn running(client: &mut Client, queue: &str) -> (i64, i64) {
     (job, id)
 }
 
-/// What is known of a job and its attempts, but ids and times: delays count in hours.
+/// All that the views show of a job and its attempts, without ids and times. Delays count in hours.
 fn known(client: &mut Client, job: i64) -> String {
     client.value(&format!(
         "SELECT jsonb_build_array(
@@ -62,8 +60,8 @@ fn each_ends_as_the_verb_for_one_would_end_it() {
     create(&mut client, &staged, "stages => '{a, b, c}'");
     let before = client.enqueue(&format!("{q} staged"));
     client.run(&format!("SELECT queue.reschedule({before}, '2100-01-01')"));
-    // A queue, what is done first, the verb, the object, and the outcome. $i is the attempt, $j the job, $b a job that
-    // waits.
+    // For each case: the queue, what is done first, the verb, the object, and the outcome. `$i` is the attempt, `$j`
+    // the job, `$b` a waiting job.
     let cases = [
         (&q, "", "complete($i)", r#"{"complete": {"id": $i}}"#, "completed"),
         (&q, "", "complete($i, '[1, {}]')", r#"{"complete": {"id": $i, "result": [1, {}]}}"#, "completed"),
@@ -137,20 +135,20 @@ fn each_ends_as_the_verb_for_one_would_end_it() {
                 client.run(&format!("SELECT queue.{}", with(first, pair)));
             }
         }
-        // The null of JSON as a result is a null of SQL.
+        // JSON null as a result becomes SQL NULL.
         let verb = if verb.contains("'null'") { "complete($i)" } else { verb };
         singly.push(format!("SELECT queue.{}", with(verb, one)));
         batch.push((one.0, other, with(object, other), outcome));
     }
     let ends: Vec<(i64, String)> = batch.iter().map(|(_, (_, id), object, _)| (*id, object.clone())).collect();
     let expected: Vec<&str> = batch.iter().map(|(.., outcome)| *outcome).collect();
-    // By now no other job is claimed.
+    // No other job is claimed after this.
     singly.iter().for_each(|sql| client.run(sql));
     assert_eq!(outcomes(&mut client, &ends), expected);
     for (one, (other, id), object, outcome) in batch {
-        // The background worker releases a job that waits for members of its own, for it has none.
+        // The background worker releases a job that is suspended for its own members, since it has none.
         if outcome == "suspended" && !object.contains(r#""after": ["#) {
-            wait::until("both go on", || [one, other].iter().all(|job| client.state(*job) == "ready").then_some(()));
+            wait::until_true("both go on", || [one, other].iter().all(|job| client.state(*job) == "ready"));
         }
         assert_eq!(known(&mut client, other), known(&mut client, one), "{object}");
         let state: String = client.value(&format!("SELECT state FROM queue.attempts WHERE id = {id}"));
@@ -258,11 +256,11 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
             client.run(&format!("SELECT queue.advance({id})"));
             id = client.claim(queue);
         }
-        // One waits for it, and goes on waiting: an attempt that was held for a moment has not ended.
+        // A successor keeps waiting: an attempt that was held for a moment has not ended.
         held.push(client.value::<i64>(&format!("SELECT queue.enqueue('{q}', after => ARRAY[{job}], upon => 'ended')")));
         refused.push((job, id, object.clone(), *word));
         ends.push(object.replace('$', &id.to_string()).replace('#', &job.to_string()));
-        // Beside each there is one that ends.
+        // For each refused attempt there is another one that ends.
         let (_, other) = running(&mut client, &q);
         done.push(other);
         ends.push(format!(r#"{{"complete": {{"id": {other}}}}}"#));
@@ -283,12 +281,12 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
     client.run("SELECT FROM queue.maintain()");
     let waits = format!("SELECT FROM queue.jobs WHERE job_id = ANY (ARRAY{held:?}) AND state = 'held'");
     assert_eq!(client.count(&waits), held.len());
-    // The workers still have them, and can fail them.
+    // The workers still have the attempts, and can fail them.
     let ends: Vec<(i64, String)> =
         refused.iter().map(|(_, id, ..)| (*id, format!(r#"{{"fail": {{"id": {id}, "error": "refused"}}}}"#))).collect();
     let outcomes = outcomes(&mut client, &ends);
     assert!(outcomes.iter().all(|outcome| outcome == "dead"), "{outcomes:?}");
-    wait::until("what waited for them goes on", || (client.count(&waits) == 0).then_some(()));
+    wait::until_true("what waited for them goes on", || client.count(&waits) == 0);
 }
 
 #[test]
@@ -320,8 +318,7 @@ fn a_role_is_refused_what_it_may_not_wait_for_and_ends_nothing_of_other_queues()
         assert_eq!(queue_tests::error::code(&failure), "42501", "{object}: {failure:?}");
     }
     client.run("RESET ROLE");
-    let running = "SELECT FROM queue.jobs WHERE state = 'running'";
-    assert_eq!(client.count(running), 2);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'running'"), 2);
     client.run(&format!("SELECT queue.extend({mine}), queue.extend({theirs})"));
 }
 
@@ -398,7 +395,7 @@ fn what_is_no_end_is_named_and_nothing_ends() {
             assert!(failure.hint.contains(r#"{"complete": …}"#), "{element}: {failure:?}");
         }
     }
-    // Ids that are no attempt's.
+    // Ids that belong to no attempt.
     for wrong in [job, 0, -16, i64::MIN, i64::MAX, (1 << 53) + 16] {
         for object in ["complete", "release", "advance", "suspend"] {
             let ends = format!(r#"[{{"complete": {{"id": {id}}}}}, {{"{object}": {{"id": {wrong}}}}}]"#);
@@ -419,7 +416,7 @@ fn of_an_attempt_that_is_there_twice_the_first_end_counts() {
     let answers = end(
         &mut client,
         &[
-            // What is refused is not held: a later end of the same attempt counts.
+            // A refused end is not kept: a later end of the same attempt counts.
             format!(r#"{{"complete": {{"id": {id}}}}}"#),
             format!(r#"{{"advance": {{"id": {id}, "stage": "c"}}}}"#),
             format!(r#"{{"suspend": {{"id": {id}, "after": [{job}]}}}}"#),
@@ -483,7 +480,7 @@ fn an_end_wakes_what_waits_for_the_job() {
     ];
     assert_eq!(outcomes(&mut client, &ends), ["completed", "dead", "dead"]);
     for job in after {
-        wait::until("it is ready", || (client.state(job) == "ready").then_some(()));
+        wait::until_true("it is ready", || client.state(job) == "ready");
     }
 }
 
@@ -491,7 +488,7 @@ fn an_end_wakes_what_waits_for_the_job() {
 fn an_error_with_half_of_a_surrogate_pair_keeps_no_other_from_ending() {
     let (mut client, q) = queue("max_attempts => 1");
     let ((_, id), (_, beside)) = (running(&mut client, &q), running(&mut client, &q));
-    // What JSON.stringify makes of such a string.
+    // Strings as JSON.stringify writes them.
     let ends = [
         format!(r#"{{"fail": {{"id": {id}, "error": "x\ud800y"}}}}"#),
         format!(r#"{{"complete": {{"id": {beside}}}}}"#),
@@ -533,7 +530,7 @@ fn attempts_are_extended_beside_others_that_end() {
     };
     assert!(left(&mut client, plain) <= 10.0);
     assert!((3_000.0..=3_600.0).contains(&left(&mut client, longer)));
-    // A lease that cannot be is a reason to refuse that attempt, and keeps no other from its end.
+    // An invalid lease refuses this attempt and no other.
     let ends = [
         extend(plain, r#", "lease": "soon""#),
         extend(longer, r#", "lease": "0""#),

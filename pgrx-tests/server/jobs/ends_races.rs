@@ -1,13 +1,11 @@
-//! `queue.end_batch` among others: rollbacks, busy attempts, two sessions at once, errors in the middle, a lease that
-//! ends.
+//! `queue.end_batch` beside other sessions: rollbacks, busy attempts, two sessions at once, errors in the middle, an
+//! expired lease.
 
 use crate::faults::held::{begin, hold, release};
 use crate::jobs::ends::{end, outcomes, running};
-use crate::shared::{Database, Sql, connect, create, queue, server};
-use postgres::Client;
-use queue_tests::wait;
+use crate::shared::*;
 
-/// Attempts of jobs of these queues, each with an end of its own kind, and what they become.
+/// Attempts in these queues, each with an end of a different kind and the state that its job gets.
 fn of_each_kind(client: &mut Client, q: &str, staged: &str) -> Vec<(i64, i64, String, &'static str)> {
     let kinds = [
         (q, r#"{"complete": {"id": $, "result": 1}}"#, "completed"),
@@ -45,10 +43,9 @@ fn a_rollback_takes_all_ends_back() {
     assert_eq!(outcomes(&mut client, &ends), expected);
     client.run("ROLLBACK");
     assert_running(&mut client, &mut other);
-    // An error after it, in the statement or in the block.
+    // An error after the call, in the statement or in the block.
     let list: Vec<String> = ends.iter().map(|(_, object)| object.clone()).collect();
-    let failing = format!("SELECT count(*) / 0 FROM queue.end_batch('[{}]')", list.join(","));
-    client.refused(&failing, "22012");
+    client.refused(&format!("SELECT count(*) / 0 FROM queue.end_batch('[{}]')", list.join(",")), "22012");
     assert_running(&mut client, &mut other);
     client.run("BEGIN; SAVEPOINT s");
     for _ in 0..2 {
@@ -59,7 +56,6 @@ fn a_rollback_takes_all_ends_back() {
     assert_eq!(outcomes(&mut client, &ends[..2]), expected[..2]);
     client.run("RELEASE t; ROLLBACK TO s");
     assert_running(&mut client, &mut other);
-    // Some are kept, and some are not.
     assert_eq!(outcomes(&mut client, &ends[..3]), expected[..3]);
     client.run("SAVEPOINT u");
     assert_eq!(outcomes(&mut client, &ends[3..]), expected[3..]);
@@ -82,7 +78,6 @@ fn what_another_transaction_holds_is_busy_and_no_call_waits() {
         let all = of_each_kind(&mut client, &q, &staged);
         let ends: Vec<(i64, String)> = all.iter().map(|(_, id, object, _)| (*id, object.clone())).collect();
         other.run("BEGIN");
-        // Every other one.
         for (job, id, object, _) in all.iter().step_by(2) {
             match by_other {
                 "complete" => other.run(&format!("SELECT queue.release({id})")),
@@ -165,7 +160,7 @@ fn ten_thousand_end_in_one_call() {
         AND j.result = to_jsonb(a.id)";
     assert_eq!(client.count(right), 2500);
     let stats = "SELECT format('%s %s %s %s', completed, dead, scheduled, retrying) FROM queue.stats";
-    wait::until("all are counted", || (client.value::<String>(stats) == "2500 2500 2500 2500").then_some(()));
+    wait::until_true("all are counted", || client.value::<String>(stats) == "2500 2500 2500 2500");
 }
 
 #[test]
@@ -186,12 +181,12 @@ fn ends_that_fail_anywhere_leave_all_attempts_to_their_worker() {
             assert!(fault.release(), "{point}");
             let ends: Vec<(i64, String)> = all.iter().map(|(_, id, object, _)| (*id, object.clone())).collect();
             let expected: Vec<&str> = all.iter().map(|(.., outcome)| *outcome).collect();
-            // The session may still be at its end.
-            wait::until("it has let go of them", || {
+            // The session may still be committing.
+            wait::until_true("it has let go of them", || {
                 client.run("BEGIN");
                 let got = outcomes(&mut client, &ends);
                 client.run(if got == expected { "COMMIT" } else { "ROLLBACK" });
-                (got == expected).then_some(())
+                got == expected
             });
         }
     }
@@ -203,11 +198,11 @@ fn a_lease_that_is_over_ends_no_attempt_that_a_batch_is_ending() {
     let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue('{q}') FROM generate_series(1, 3)"));
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 3, lease => '2 s')"));
     let list: Vec<String> = ids.iter().map(|id| format!(r#"{{"complete": {{"id": {id}}}}}"#)).collect();
-    // It holds the first of them, and comes to the others when their leases are over.
+    // The session holds the first attempt. The leases of the others expire before it reaches them.
     let held = hold("app", "end.held", &format!("SELECT queue.end_batch('[{}]')", list.join(",")));
-    wait::until("the worker has ended the leases of the others", || {
+    wait::until_true("the worker has ended the leases of the others", || {
         let sql = format!("SELECT FROM queue.attempts WHERE id = ANY (ARRAY{ids:?}) AND state = 'timed_out'");
-        (client.count(&sql) == 2).then_some(())
+        client.count(&sql) == 2
     });
     assert_eq!(release(held), "");
     assert_eq!(client.state(jobs[0]), "completed");
@@ -218,7 +213,7 @@ fn a_lease_that_is_over_ends_no_attempt_that_a_batch_is_ending() {
     }
 }
 
-/// While a drop of its queue is open, an attempt can get no successor. That is about this attempt alone.
+/// While a drop of its queue is open, an attempt can get no successor. Only this attempt is refused.
 #[test]
 fn ends_in_a_queue_that_is_being_dropped_are_busy_and_all_others_end() {
     let (mut client, q) = queue("");
@@ -254,7 +249,7 @@ fn ends_in_a_queue_that_is_being_dropped_are_busy_and_all_others_end() {
     }
     changer.run("ROLLBACK");
     assert_eq!(outcomes(&mut client, &ends), ["failed", "released", "advanced", "suspended"]);
-    // The same while a stage is being removed.
+    // The same holds while a stage is being removed.
     client.enqueue(&staged);
     let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{staged}', stage => 'a')"));
     let (_, beside) = running(&mut client, &other);

@@ -1,12 +1,10 @@
-//! Events and other open flows that are run once more.
-
-use queue_tests::wait;
+//! Events and other open flows that are retried.
 
 use crate::jobs::flows::{flow, members, reclaim};
-use crate::shared::{Sql, create};
+use crate::shared::*;
 use crate::storage::segments::cluster;
 
-/// Whether a flow was sealed decides what its retry waits for: with its rows in the logs, and with them in history.
+/// A retried flow waits for what it waited for before. Whether it was sealed is read from the logs, or from history.
 #[test]
 fn a_retried_flow_is_open_again_unless_it_was_sealed() {
     let cluster = cluster(&[]);
@@ -32,7 +30,7 @@ fn a_retried_flow_is_open_again_unless_it_was_sealed() {
             (sealed, "cancelled"),
         ];
         for (job, state) in ends {
-            wait::until("the flow has ended", || (client.state(job) == state).then_some(()));
+            wait::until_true("the flow has ended", || client.state(job) == state);
         }
         if is_in_history {
             reclaim(&mut client, 4);
@@ -41,7 +39,7 @@ fn a_retried_flow_is_open_again_unless_it_was_sealed() {
         }
         ends.iter().for_each(|(job, _)| client.run(&format!("SELECT queue.retry({job})")));
         client.work_off("q", 2);
-        wait::until("the sealed flow has completed", || (client.state(sealed) == "completed").then_some(()));
+        wait::until_true("the sealed flow has completed", || client.state(sealed) == "completed");
         assert_eq!(of_flows.map(|job| client.state(job)), ["completed"; 2]);
         client.run("SELECT queue.maintain()");
         let events = [completed, dead, cancelled, expired];
@@ -51,6 +49,6 @@ fn a_retried_flow_is_open_again_unless_it_was_sealed() {
             assert_eq!(client.value::<String>(&format!("SELECT result::text FROM queue.job({job})")), "2");
         }
         client.run(&format!("SELECT queue.seal({open})"));
-        wait::until("the flow has completed", || (client.state(open) == "completed").then_some(()));
+        wait::until_true("the flow has completed", || client.state(open) == "completed");
     }
 }

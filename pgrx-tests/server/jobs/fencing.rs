@@ -1,11 +1,9 @@
-//! An attempt's id works once, until the attempt has ended or its timeout is committed: every verb, after
-//! everything that can happen to an attempt.
+//! An attempt's id works until the attempt has ended or its timeout is committed. Each test tries every verb after one
+//! thing that can happen to an attempt.
 
-use crate::shared::{Database, Sql, connect, create, queue};
-use postgres::Client;
-use queue_tests::wait;
+use crate::shared::*;
 
-/// The verbs that end or keep one attempt, `$` being its id.
+/// The verbs that end or keep one attempt. `$` is its id.
 const ONE: [&str; 5] = [
     "SELECT queue.complete($)",
     "SELECT queue.fail($, 'boom')",
@@ -14,7 +12,7 @@ const ONE: [&str; 5] = [
     "SELECT queue.progress($, '1')",
 ];
 
-/// The verbs for many attempts, which answer for each. Those of `queue.end_batch` are one for each of its ends.
+/// The verbs for many attempts, one of `queue.end_batch` for each kind of end. They answer for each attempt.
 const MANY: [&str; 9] = [
     "SELECT outcome, reason FROM queue.complete_many(ARRAY[$])",
     "SELECT outcome, reason FROM queue.fail_many(ARRAY[$], 'boom')",
@@ -32,7 +30,7 @@ const MANY: [&str; 9] = [
         json_build_object('id', $, 'until', 'epoch'))))",
 ];
 
-/// The verbs for one job, and for many.
+/// The verbs for one job and for many jobs.
 const JOBS: [&str; 10] = [
     "cancel($)",
     "retry($)",
@@ -50,13 +48,13 @@ pub fn with(sql: &str, id: i64) -> String {
     sql.replace('$', &format!("('{id}'::bigint)"))
 }
 
-/// Outcome and reason of the only answer.
+/// Outcome and reason of the single answer.
 pub fn answer(client: &mut Client, sql: &str) -> (String, String) {
     let row = client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     (row.get("outcome"), row.get::<_, Option<String>>("reason").unwrap_or_default())
 }
 
-/// Every verb refuses the attempt as lost, and says why.
+/// Every verb refuses the attempt as lost, with this reason.
 fn assert_lost(client: &mut Client, id: i64, why: &str) {
     for verb in ONE {
         let failure = client.refused(&with(verb, id), "QJ001");
@@ -71,9 +69,9 @@ fn assert_lost(client: &mut Client, id: i64, why: &str) {
     }
 }
 
-/// Every verb refuses the attempt for now, and does so without waiting for the transaction that has it.
+/// Every verb refuses the attempt as busy, without waiting for the transaction that has it.
 fn assert_busy(client: &mut Client, id: i64) {
-    // To wait for a transaction is to wait for its lock.
+    // A session that waits for a transaction waits for its lock.
     client.run("SET lock_timeout = '20 s'");
     for verb in ONE {
         let failure = client.refused(&with(verb, id), "55006");
@@ -106,7 +104,7 @@ fn an_ended_attempt_is_lost_and_the_error_says_how_it_ended() {
         let id = client.claim(&q);
         client.run(&with(end, id));
         assert_lost(&mut client, id, why);
-        // Another session, which has not seen it end, learns the same.
+        // A session that has not seen the attempt end gets the same answer.
         assert_lost(&mut connect(), id, why);
         client.run(&format!("SELECT queue.purge('{q}')"));
     }
@@ -150,18 +148,13 @@ fn between_its_deadline_and_its_timeout_an_attempt_can_still_end() {
     ] {
         client.enqueue("q");
         let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
-        wait::until("the lease is over", || {
-            client
-                .value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()"))
-                .then_some(())
+        wait::until_true("the lease is over", || {
+            client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()"))
         });
         assert_eq!(client.count(&with(verb, id)), 1, "{verb}");
         client.run("SELECT FROM queue.maintain()");
-        assert_eq!(
-            client.value::<String>(&format!("SELECT state FROM queue.attempts WHERE id = {id}")),
-            state,
-            "{verb}"
-        );
+        let found = client.value::<String>(&format!("SELECT state FROM queue.attempts WHERE id = {id}"));
+        assert_eq!(found, state, "{verb}");
         client.run("SELECT queue.purge('q')");
     }
 }
@@ -197,17 +190,15 @@ fn ids_that_nobody_handed_out_are_refused() {
             assert_eq!(failure.message, format!("{nonsense} is not the id of an attempt"), "{verb}");
         }
         for verb in JOBS {
-            let sql = format!("SELECT queue.{}", with(verb, nonsense));
-            client.refused(&sql, "22023");
+            client.refused(&format!("SELECT queue.{}", with(verb, nonsense)), "22023");
         }
     }
-    // These could be ids; there is nothing of that name.
+    // These ids are well-formed, but belong to no attempt.
     for unknown in [id + (1 << 40), id + (127 << 46)] {
         assert_lost(&mut client, unknown, "There is no such attempt");
     }
     for verb in ["cancel($)", "retry($)", "reprioritize($, 1)", "reschedule($, now())", "forget($)"] {
-        let sql = format!("SELECT queue.{}", with(verb, (id | 15) + (1 << 40)));
-        client.refused(&sql, "P0002");
+        client.refused(&format!("SELECT queue.{}", with(verb, (id | 15) + (1 << 40))), "P0002");
     }
     for verb in JOBS.iter().filter(|verb| verb.contains("_many")) {
         let unknown = (id | 15) + (1 << 40);
@@ -224,7 +215,7 @@ fn an_attempt_that_was_never_claimed_cannot_be_ended() {
     let job = client.enqueue(&q);
     let id = next_of(&mut client, job);
     assert_lost(&mut client, id, "The attempt waits to be claimed");
-    // A claim that was rolled back is none.
+    // A rolled-back claim made no attempt.
     client.run(&format!("BEGIN; SELECT FROM queue.claim('{q}'); ROLLBACK"));
     assert_lost(&mut client, id, "The attempt waits to be claimed");
     assert_eq!(client.claim(&q), id);
@@ -241,7 +232,7 @@ fn an_attempt_claimed_in_another_open_transaction_is_not_ours() {
     assert_eq!(other.claim(&q), id);
     client.run("SET lock_timeout = '20 s'");
     assert_lost(&mut client, id, "The attempt is being claimed by another transaction");
-    // It is the other session's, which has not even committed.
+    // The attempt belongs to the other session, which has not committed.
     for verb in ["extend($)", "progress($, '1')", "complete($)"] {
         other.run(&format!("SELECT queue.{}", with(verb, id)));
     }
@@ -286,8 +277,8 @@ fn an_attempt_whose_timeout_is_not_committed_is_in_use() {
     client.enqueue("q");
     let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
     other.run("BEGIN");
-    wait::until("the timeout is written", || {
-        (other.value::<i64>("SELECT did FROM queue.maintain() WHERE duty = 'expire'") > 0).then_some(())
+    wait::until_true("the timeout is written", || {
+        other.value::<i64>("SELECT did FROM queue.maintain() WHERE duty = 'expire'") > 0
     });
     assert_busy(&mut client, id);
     other.run("ROLLBACK");
@@ -301,9 +292,9 @@ fn a_deadline_does_not_fire_while_the_attempt_is_being_ended() {
     let (mut client, mut other) = (database.connect(), database.connect());
     client.run("SELECT queue.create('q')");
     let over = |client: &mut Client, id: i64| {
-        wait::until("the lease is over", || {
+        wait::until_true("the lease is over", || {
             let sql = format!("SELECT claimed_at + '1 ms' < clock_timestamp() FROM queue.attempts WHERE id = {id}");
-            client.value::<bool>(&sql).then_some(())
+            client.value::<bool>(&sql)
         });
     };
     for end in ["COMMIT", "ROLLBACK"] {
@@ -370,15 +361,14 @@ fn the_many_forms_answer_for_each_and_take_what_is_theirs() {
             client.value(&format!("SELECT id FROM queue.attempts WHERE queue_name = '{q}' AND state = 'ready'"));
         client.run(&format!("SELECT queue.complete({})", ids[1]));
         other.run(&format!("BEGIN; SELECT queue.complete({})", ids[3]));
-        // Twice the same, one that has ended, one that waits, one in use, NULL; in an order of the caller's.
+        // One id twice, an ended attempt, a waiting job, a busy attempt and NULL, in an arbitrary order.
         let list = format!(
             "ARRAY[{},{waiting},{},NULL,{},{},{},{}]::bigint[]",
             ids[4], ids[0], ids[1], ids[3], ids[2], ids[0]
         );
         client.run("SET lock_timeout = '20 s'");
         let sql = format!("SELECT id, outcome, reason IS NULL FROM {}", verb.replace('$', &list));
-        let rows = client.query(&sql, &[]).unwrap();
-        let mut got: Vec<(i64, String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+        let mut got: Vec<(i64, String, bool)> = client.rows(&sql);
         got.sort();
         let answer = |id: i64, outcome: &str| (id, outcome.to_owned(), outcome == done);
         let again = if done == "extended" { done } else { "lost" };
@@ -444,7 +434,7 @@ fn claim_answers_for_what_it_cannot_complete() {
     let staged = client.claim(&format!("{q} stages"));
     other.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[5]))"));
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 4)"));
-    // The rows without a job come first, and have nothing but what became of an attempt.
+    // The rows without a job come first, and have only the answer about an attempt.
     let claim = |client: &mut Client, function: &str, done: &[i64]| {
         let sql = format!(
             "SELECT id, job_id, headers->>'outcome' AS outcome, headers->>'reason' AS reason,
@@ -487,10 +477,10 @@ fn claim_answers_for_what_it_cannot_complete() {
         ],
     );
     let [next] = jobs[..] else { panic!("{jobs:?}") };
-    // The worker still has what was refused.
+    // The worker still has the refused attempts.
     client.run(&format!("SELECT queue.extend({staged})"));
     other.run("COMMIT");
-    // A call that is sent again says of all that they have ended, and claims.
+    // A repeated call answers that all have ended, and claims.
     other.enqueue(&q);
     let (answers, jobs) = claim(&mut client, &format!("queue.claim_any(ARRAY['{q}', '{q} stages']"), &ids[..3]);
     expect(
@@ -502,8 +492,8 @@ fn claim_answers_for_what_it_cannot_complete() {
         ],
     );
     assert_eq!(jobs.len(), 1);
-    // What it can complete it says nothing of. Without a job to claim there may be answers alone; without attempts to
-    // complete there are none.
+    // A claim is silent about attempts that it completes. If it finds no job, it may return answers alone. Without
+    // attempts to complete it returns no answers.
     assert_eq!(claim(&mut client, &one, &[next, ids[3]]).0, []);
     let (answers, jobs) = claim(&mut client, &one, &[next, next]);
     expect(&answers, &[(next, "lost", "already completed"), (next, "lost", "already completed")]);
@@ -514,12 +504,12 @@ fn claim_answers_for_what_it_cannot_complete() {
         client.count(&format!("SELECT FROM queue.claim_any(ARRAY['{q}', '{q} stages'], 9) WHERE job_id IS NULL")),
         0
     );
-    // Nothing is said beside the rows, and an error is that of the call.
+    // This function has no rows for answers, so a refusal is an error of the call.
     client.refused(&format!("SELECT FROM {one}, completed => ARRAY[15])"), "22023");
 }
 
 #[test]
-fn who_has_lost_the_lease_changes_nothing() {
+fn a_worker_that_lost_its_lease_changes_nothing() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}')"));

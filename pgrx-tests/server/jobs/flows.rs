@@ -1,11 +1,6 @@
 //! Flows: jobs that wait for their members; events; suspended jobs; steps.
 
-use std::thread;
-
-use postgres::Client;
-use queue_tests::{error, wait};
-
-use crate::shared::{Database, Sql, becomes, create, retry_dead, stays};
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
 /// A database whose duties only `maintain` does, with queue `q` for members and queue `f` for flows.
@@ -27,7 +22,7 @@ pub fn members(client: &mut Client, flow: i64, count: usize) -> Vec<i64> {
     client.column(&format!("SELECT queue.enqueue_many('q', {payloads}, flow => {flow})"))
 }
 
-/// A flow with so many members, made by one transaction.
+/// A flow with this number of members, made by one transaction.
 fn flow_of(client: &mut Client, options: &str, count: usize) -> (i64, Vec<i64>) {
     client.run("BEGIN");
     let flow = flow(client, options);
@@ -36,12 +31,9 @@ fn flow_of(client: &mut Client, options: &str, count: usize) -> (i64, Vec<i64>) 
     (flow, members)
 }
 
-/// Ends the next job of `q`, which is this one.
+/// Ends the next job of `q`, which must be this one.
 fn end(client: &mut Client, job: i64, how: &str) {
-    let (id, next): (i64, i64) = {
-        let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
-        (row.get(0), row.get(1))
-    };
+    let (id, next): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
     assert_eq!(next, job);
     client.run(&match how {
         "completed" => format!("SELECT queue.complete({id}, '\"done\"')"),
@@ -93,7 +85,7 @@ fn members_come_until_the_flow_has_ended() {
     let first = members(&mut client, open, 1)[0];
     end(&mut client, first, "completed");
     stays(&mut client, open, "held");
-    // A flow that is sealed takes members as long as others live; one that is not committed holds it up.
+    // A sealed flow takes members while other members live. A member that is not committed holds it up.
     let second = members(&mut client, open, 1)[0];
     client.run(&format!("SELECT queue.seal({open})"));
     let mut other = database.connect();
@@ -122,7 +114,7 @@ fn a_dead_member_holds_its_flow_and_a_retry_carries_it_on() {
     let (flow, jobs) = flow_of(&mut client, "runs => true", 3);
     let failure: i64 = client.value(&format!("SELECT queue.enqueue('f', after => '{{{flow}}}', upon => 'failed')"));
     end(&mut client, jobs[0], "dead");
-    // At the first death.
+    // The flow is released at the first death.
     becomes(&mut client, failure, "ready");
     end(&mut client, jobs[1], "completed");
     end(&mut client, jobs[2], "completed");
@@ -174,7 +166,7 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     let running: i64 = client.value("SELECT id FROM queue.claim('q')");
     let nested: i64 = client.value(&format!("SELECT queue.enqueue_flow('f', open => true, flow => {flow})"));
     end(&mut client, jobs[1], "dead");
-    // The one that runs is asked to stop; the flow waits for it.
+    // The running member is asked to stop, and the flow waits for it.
     client.maintain_until(&format!("(SELECT is_cancelled FROM queue.extend({running}))"));
     becomes(&mut client, jobs[299], "cancelled");
     becomes(&mut client, nested, "cancelled");
@@ -185,14 +177,14 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     let error: String = client.value(&format!("SELECT error FROM queue.job({flow})"));
     assert_eq!(error, format!("job {} is dead: no", jobs[1]));
     assert_eq!(client.count("SELECT FROM queue.claim('graves')"), 1);
-    // All that has not completed runs once more, and the flow waits for it.
+    // The retry runs all members that have not completed, and the flow waits for them.
     client.run(&format!("SELECT queue.retry({flow})"));
     assert_eq!(client.state(flow), "held");
     assert_eq!(client.count(&format!("SELECT FROM queue.members({flow}, 'ready', max_jobs => 1000)")), 300);
     client.run(&format!("SELECT queue.resolve({nested})"));
     client.work_off("q", 300);
     becomes(&mut client, flow, "completed");
-    // As one of many, too.
+    // `retry_many` does the same.
     let (flow, jobs) = flow_of(&mut client, "fail_fast => true", 2);
     end(&mut client, jobs[0], "dead");
     becomes(&mut client, flow, "dead");
@@ -218,8 +210,7 @@ fn a_cancelled_flow_cancels_its_members_first() {
         if !is_forced {
             stays(&mut client, flow, "held");
             for change in ["retry($)", "reprioritize($, 1)", "reschedule($, now())"] {
-                let call = format!("SELECT queue.{}", change.replace('$', &flow.to_string()));
-                client.refused(&call, "55000");
+                client.refused(&format!("SELECT queue.{}", change.replace('$', &flow.to_string())), "55000");
             }
             client.run(&format!("SELECT queue.complete({running})"));
         }
@@ -229,7 +220,7 @@ fn a_cancelled_flow_cancels_its_members_first() {
         assert_eq!(client.state(jobs[0]), "completed");
         assert_eq!(client.state(jobs[1]), if is_forced { "cancelled" } else { "completed" });
     }
-    // Nor does a call with its key give it other contents meanwhile.
+    // An enqueue with its key does not change its contents meanwhile.
     let (flow, jobs) = flow_of(&mut client, "unique_key => 'k'", 1);
     let running: i64 = client.value("SELECT id FROM queue.claim('q')");
     assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {running}")), jobs[0]);
@@ -239,7 +230,7 @@ fn a_cancelled_flow_cancels_its_members_first() {
     client.run(&format!("SELECT queue.complete({running})"));
     becomes(&mut client, flow, "cancelled");
     assert_ne!(client.value::<i64>(replace), flow);
-    // A member that is cancelled by itself is out of its flow.
+    // A member that is cancelled alone leaves its flow.
     let (flow, jobs) = flow_of(&mut client, "runs => true", 2);
     client.run(&format!("SELECT queue.cancel({})", jobs[0]));
     end(&mut client, jobs[1], "completed");
@@ -283,8 +274,7 @@ fn tasks_of_one_call_run_in_the_order_of_their_names() {
     for n in 0..4 {
         client.maintain_until("(SELECT ready FROM queue.stats WHERE queue_name = 'q') > 0");
         client.run("SELECT queue.maintain()");
-        let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
-        let (id, job): (i64, i64) = (row.get(0), row.get(1));
+        let (id, job): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
         done.push(client.value::<String>(&format!("SELECT task FROM queue.job({job}) WHERE flow = {flow}")));
         if n == 3 {
             let inputs = format!("SELECT string_agg(task || result, ',' ORDER BY task) FROM queue.inputs({id})");
@@ -338,7 +328,7 @@ fn what_is_wrong_with_a_flow_is_said_and_nothing_is_half_done() {
     let job = client.enqueue("q");
     assert_eq!(said(&mut client, &format!("enqueue('q', flow => {job})")).0, "55000");
     assert_eq!(said(&mut client, &format!("seal({job})")).0, "55000");
-    // The same key: one flow, with its tasks once.
+    // The same key again: one flow, and its tasks once.
     let call = r#"SELECT queue.enqueue_flow('f', '[{"queue": "q"}]', unique_key => 'k')"#;
     assert_eq!(client.value::<i64>(call), client.value::<i64>(call));
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE flow IS NOT NULL"), 1);
@@ -367,7 +357,7 @@ fn a_suspended_job_waits_for_its_members_and_goes_on() {
         client.value(&format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.inputs({again})"));
     assert_eq!(states, "completed dead completed");
     assert_eq!(client.value::<serde_json::Value>(&format!("SELECT queue.step({again}, 'split')")), 3);
-    // It may wait for any jobs, once more.
+    // The job may wait for any jobs, again.
     let other = client.enqueue("q");
     client.run(&format!("SELECT queue.suspend({again}, ARRAY[{other}], 'completed')"));
     stays(&mut client, job, "held");
@@ -397,14 +387,10 @@ fn steps_outlive_attempts_and_go_with_a_rollback() {
     client.run(&format!("SELECT queue.step_done({id}, 'paid', '{{\"receipt\": 7}}'), queue.step_done({id}, 'mailed')"));
     client.run(&format!("SELECT queue.fail({id}, 'oh')"));
     let id = claim(&mut client);
-    assert_eq!(
-        client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'paid')")),
-        serde_json::json!({"receipt": 7})
-    );
-    assert_eq!(
-        client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'mailed')")),
-        serde_json::Value::Null
-    );
+    let found = client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'paid')"));
+    assert_eq!(found, serde_json::json!({"receipt": 7}));
+    let got = client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'mailed')"));
+    assert_eq!(got, serde_json::Value::Null);
     client.run(&format!("SELECT queue.step_done({id}, 'third', '3'); SELECT queue.release({id})"));
     let id = claim(&mut client);
     client.run(&format!("SELECT queue.advance({id})"));
@@ -443,9 +429,9 @@ fn a_flow_outlives_crashes_moves_and_its_members_history() {
     let mut client = cluster.connect();
     assert_eq!(client.state(whole), "held");
     client.work_off("q", 9);
-    // Only the dead one is left, which is in history by now.
-    wait::until("all but one have ended", || {
-        (client.count(&format!("SELECT FROM queue.members({whole}, 'completed')")) == 19).then_some(())
+    // Only the dead member remains, and it is in history.
+    wait::until_true("all but one have ended", || {
+        client.count(&format!("SELECT FROM queue.members({whole}, 'completed')")) == 19
     });
     reclaim(&mut client, 3);
     assert_eq!(client.state(whole), "held");
@@ -453,22 +439,22 @@ fn a_flow_outlives_crashes_moves_and_its_members_history() {
     assert_eq!(steps, 1);
     client.run(&format!("SELECT queue.retry({whole})"));
     client.work_off("q", 1);
-    wait::until("the flow is released", || (client.state(whole) == "ready").then_some(()));
-    // The other dies, and its second member goes with it.
+    wait::until_true("the flow is released", || client.state(whole) == "ready");
+    // The other flow dies, and its second member is cancelled.
     client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q')");
-    wait::until("the flow is dead", || (client.state(fast) == "dead").then_some(()));
+    wait::until_true("the flow is dead", || client.state(fast) == "dead");
     assert_eq!(client.count(&format!("SELECT FROM queue.members({fast}, 'cancelled')")), 1);
     let faults: Vec<String> = client.column("SELECT concat_ws(': ', name, job_id, problem) FROM queue.check()");
     assert_eq!(faults, Vec::<String>::new());
 }
 
-/// Has the ring of segments turn by some segments.
+/// Turns the ring of segments by this number of segments.
 pub fn reclaim(client: &mut Client, turns: i64) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     let end = fillings(client) + turns;
-    wait::until("the ring turns", || {
+    wait::until_true("the ring turns", || {
         client.pass_through("filler", 500);
-        (fillings(client) >= end).then_some(())
+        fillings(client) >= end
     });
 }
 
@@ -492,7 +478,7 @@ fn members_end_side_by_side_and_their_flow_is_released_once() {
                 });
             }
         });
-        wait::until("the flow is released", || (client.state(flow) == "ready").then_some(()));
+        wait::until_true("the flow is released", || client.state(flow) == "ready");
         // A commit is visible a moment before memory knows its jobs.
         assert_eq!(client.count("SELECT FROM queue.claim('f', 10, wait => '10 s')"), 1);
         assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 0);
@@ -518,14 +504,14 @@ fn a_dead_member_holds_its_flow_up_while_it_is_being_copied_to_history() {
         assert_eq!(client.state(flow), "held");
     }
     copied.release();
-    wait::until("it is in history", || {
+    wait::until_true("it is in history", || {
         let sql = format!("SELECT FROM queue_internal.history WHERE job_id = {}", members[0]);
-        (client.count(&sql) > 0).then_some(())
+        client.count(&sql) > 0
     });
     assert_eq!(client.state(flow), "held");
     client.run(&format!("SELECT queue.retry({})", members[0]));
     end(&mut client, members[0], "completed");
-    wait::until("the flow is released", || (client.state(flow) == "ready").then_some(()));
+    wait::until_true("the flow is released", || client.state(flow) == "ready");
 }
 
 #[test]
@@ -535,18 +521,17 @@ fn a_seal_of_an_open_transaction_is_not_lost() {
     create(&mut client, "f", "");
     create(&mut client, "filler", "retention => '0', lease => '1 hour'");
     let flow = flow(&mut client, "open => true");
-    sealer.run("BEGIN");
-    sealer.run(&format!("SELECT queue.seal({flow})"));
-    // What takes its place would not have the seal.
+    sealer.run(&format!("BEGIN; SELECT queue.seal({flow})"));
+    // The attempt that would replace it would lose the seal.
     let refused = client.query(&format!("SELECT queue.reprioritize({flow}, 3)"), &[]).unwrap_err();
     assert_eq!(error::code(&refused), "55006");
-    wait::until("its segment is moved out of", || {
+    wait::until_true("its segment is moved out of", || {
         client.pass_through("filler", 500);
-        (client.count("SELECT FROM queue_internal.segment_log WHERE state = 'm' AND segment = 0") > 0).then_some(())
+        client.count("SELECT FROM queue_internal.segment_log WHERE state = 'm' AND segment = 0") > 0
     });
     for _ in 0..3 {
         client.run("SELECT FROM queue.maintain()");
     }
     sealer.run("COMMIT");
-    wait::until("the flow ends", || (client.state(flow) == "completed").then_some(()));
+    wait::until_true("the flow ends", || client.state(flow) == "completed");
 }

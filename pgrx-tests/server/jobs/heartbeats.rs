@@ -1,8 +1,7 @@
-//! What a heartbeat (`queue.extend`) says and does, also in the last moment of a lease.
+//! `queue.extend`: its answers and effects, also in the last moment of a lease.
 
 use crate::jobs::fencing::with;
-use crate::shared::{Database, Sql, connect, create, queue};
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
 #[test]
 fn a_heartbeat_after_the_deadline_keeps_the_attempt() {
@@ -11,8 +10,8 @@ fn a_heartbeat_after_the_deadline_keeps_the_attempt() {
     client.run("SELECT queue.create('q')");
     client.enqueue("q");
     let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
-    wait::until("the lease is over", || {
-        client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()")).then_some(())
+    wait::until_true("the lease is over", || {
+        client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()"))
     });
     let left: f64 = client.value(&format!(
         "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.extend({id}, '1 hour')"
@@ -63,7 +62,7 @@ fn a_cancelled_attempt_that_times_out_is_cancelled() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     client.run(&format!("SELECT FROM queue.claim('{q}', lease => '10 ms')"));
-    // The timeout may come first when everything is slow: then the job waits again and is cancelled at once.
+    // On a slow machine the lease may expire first. Then the job waits again and is cancelled immediately.
     let answer: String = client.value(&format!("SELECT queue.cancel({job})"));
     assert!(["cancelling", "cancelled"].contains(&answer.as_str()), "{answer}");
     client.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({job}))"));
@@ -75,7 +74,7 @@ fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 s'");
     client.run("SELECT queue.enqueue('q')");
-    // A lease longer than any before is noted, and the note has to wait.
+    // A lease longer than all before must be noted, and the note has to wait.
     let mut locker = cluster.connect_to("app");
     let notes: Vec<String> = (0..8).map(|n| format!("queue_internal.note_{n}")).collect();
     locker.run(&format!("BEGIN; LOCK TABLE {} IN SHARE MODE", notes.join(", ")));
@@ -88,9 +87,9 @@ fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_
                     FROM queue.extend_many('{{{id}}}', '1 hour')"
             ))
         });
-        wait::until("the lease is over", || {
+        wait::until_true("the lease is over", || {
             let ended = format!("SELECT FROM queue.attempts WHERE id = {id} AND state = 'timed_out'");
-            (client.count(&ended) == 1).then_some(())
+            client.count(&ended) == 1
         });
         locker.run("COMMIT");
         assert_eq!(heartbeat.join().unwrap(), "lost");
@@ -100,7 +99,7 @@ fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_
 #[test]
 fn what_a_heartbeat_in_the_last_moment_says_is_so() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
-    // A long lease that none of the heartbeats has to note.
+    // A long lease, so that no heartbeat has to note anything.
     create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
     for _ in 0..40 {
         client.run("SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 200)))");

@@ -1,17 +1,14 @@
-//! Unique keys: what each `on_duplicate` comes to in each state of the job that has the key, versions, and times for
-//! which a key stays taken.
+//! Unique keys: the effect of each `on_duplicate` in each state of the key's job, versions, and how long a key stays
+//! taken.
 
-use postgres::Client;
-use queue_tests::wait;
+use crate::shared::*;
 
-use crate::shared::{Database, Sql, connect, create, queue};
-
-/// Enqueues under key `k` with these further arguments, and tells the job's id.
+/// Enqueues under key `k` with these further arguments. Returns the job's id.
 fn enqueue(client: &mut Client, q: &str, arguments: &str) -> i64 {
     client.value(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', {arguments})"))
 }
 
-/// What waits or runs of a queue: state, payload, priority.
+/// State, payload and priority of the waiting and running jobs of a queue.
 fn live(client: &mut Client, q: &str) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', state, payload, priority) FROM queue.jobs WHERE queue_name = '{q}'
@@ -19,8 +16,8 @@ fn live(client: &mut Client, q: &str) -> Vec<String> {
     ))
 }
 
-/// Brings a job with key `k` into a state; the second connection keeps transactions open. Returns the job's id and,
-/// where one runs, the attempt's.
+/// Brings a job with key `k` into a state. The second connection keeps transactions open. Returns the job's id, and the
+/// attempt's id if it runs.
 fn bring(client: &mut Client, other: &mut Client, q: &str, state: &str) -> (i64, i64) {
     let delay = if state == "scheduled" { "delay => '1 hour'" } else { "delay => NULL" };
     let job = enqueue(client, q, &format!("payload => '1', {delay}"));
@@ -100,7 +97,6 @@ fn a_waiting_job_is_replaced() {
                 format!("payload => '2', priority => 7, headers => '{{\"n\": 3}}', on_duplicate => '{on_duplicate}'");
             assert_eq!(enqueue(&mut client, &q, &wish), job, "{state}");
             assert_eq!(live(&mut client, &q), ["ready 2 7"], "{state}");
-            // It waits anew.
             let later = format!("payload => '3', delay => '1 day', on_duplicate => '{on_duplicate}'");
             assert_eq!(enqueue(&mut client, &q, &later), job);
             assert_eq!(live(&mut client, &q), ["scheduled 3 0"], "{state}");
@@ -121,7 +117,7 @@ fn a_waiting_job_is_replaced() {
     }
 }
 
-/// What ends a running attempt, and the outcome that `queue.attempts` has of it.
+/// What ends a running attempt, and its outcome in `queue.attempts`.
 const ENDS: [(&str, &str); 12] = [
     ("complete($)", "completed"),
     ("complete_many(ARRAY[$])", "completed"),
@@ -167,7 +163,7 @@ fn a_running_job_runs_once_more_however_it_ends_and_however_often_that_was_asked
 
 #[test]
 fn a_job_whose_lease_ends_runs_once_more_with_the_new_payload() {
-    // Nobody ends it before it was asked for.
+    // Without a worker the attempt does not end before another run is asked for.
     let database = Database::without_worker();
     let (mut client, mut other, q) = (database.connect(), database.connect(), "q".to_owned());
     create(&mut client, &q, "max_attempts => 1, lease => '1 ms'");
@@ -202,7 +198,7 @@ fn asked_while_the_claim_is_open_it_runs_once_more_after_the_run_or_instead_of_i
             assert_eq!(live(&mut client, &q), ["running 1 0"]);
             other.run(&format!("SELECT queue.complete({id})"));
         }
-        wait::until("it waits with the new payload", || (live(&mut client, &q) == ["ready 2 0"]).then_some(()));
+        wait::until_true("it waits with the new payload", || live(&mut client, &q) == ["ready 2 0"]);
         let again = client.claim(&q);
         client.run(&format!("SELECT queue.complete({again})"));
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{end}");
@@ -228,7 +224,7 @@ fn asked_while_the_end_is_open_it_runs_once_more_in_every_order_of_commits() {
             assert_eq!(live(&mut client, &q), ["running 1 0"]);
             client.run(&format!("SELECT queue.complete({id})"));
         }
-        wait::until("it waits once more", || (live(&mut client, &q) == ["ready 2 0"]).then_some(()));
+        wait::until_true("it waits once more", || live(&mut client, &q) == ["ready 2 0"]);
         let again = client.claim(&q);
         client.run(&format!("SELECT queue.complete({again})"));
         client.run("SELECT FROM queue.maintain()");
@@ -259,16 +255,16 @@ fn a_worker_can_ask_for_its_own_next_run() {
     client.run("BEGIN");
     assert_eq!(enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun', delay => '1 hour'"), job);
     client.run(&format!("SELECT queue.complete({id}); COMMIT"));
-    wait::until("it waits once more", || (live(&mut client, &q) == ["scheduled 2 0"]).then_some(()));
-    // And in one transaction with its claim.
+    wait::until_true("it waits once more", || live(&mut client, &q) == ["scheduled 2 0"]);
+    // The end is in the same transaction as the claim.
     let (mut client, q) = queue("");
     enqueue(&mut client, &q, "payload => '1'");
     client.run("BEGIN");
     let id = client.claim(&q);
     enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun'");
     client.run(&format!("SELECT queue.complete({id}); COMMIT"));
-    wait::until("it waits once more", || (live(&mut client, &q) == ["ready 2 0"]).then_some(()));
-    // Ended before, it is another job.
+    wait::until_true("it waits once more", || live(&mut client, &q) == ["ready 2 0"]);
+    // If the attempt has ended before, the enqueue makes another job.
     client.run("BEGIN");
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id})"));
@@ -292,17 +288,17 @@ fn a_call_that_is_not_newer_does_nothing() {
     }
     assert_eq!(call(&mut client, 3, "3"), job);
     assert_eq!(live(&mut client, &q), ["ready 3 0"]);
-    // Without a version it counts, and what is known stays known.
+    // An enqueue without a version counts, and keeps the known version.
     assert_eq!(call(&mut client, 4, ""), job);
     assert_eq!(call(&mut client, 9, "3"), job);
     assert_eq!(live(&mut client, &q), ["ready 4 0"]);
-    // Known of a run that was asked for.
+    // The version is known while the requested run waits.
     let id = client.claim(&q);
     assert_eq!(call(&mut client, 5, "5"), job);
     assert_eq!(call(&mut client, 9, "4"), job);
     client.run(&format!("SELECT queue.complete({id})"));
     assert_eq!(live(&mut client, &q), ["ready 5 0"]);
-    // And after the end.
+    // The version is known after the end.
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id})"));
     assert_eq!(call(&mut client, 9, "5"), job);
@@ -325,14 +321,13 @@ fn a_key_stays_taken_for_as_long_as_was_said() {
         client.refused(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'error')"), "23505");
     assert!(failure.detail.contains(&job.to_string()), "{failure:?}");
     assert!(live(&mut client, &q).is_empty());
-    // No longer.
     let (mut client, q) = queue("");
     let job = enqueue(&mut client, &q, "unique_for => '300 ms'");
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id})"));
     assert_eq!(enqueue(&mut client, &q, "priority => 1"), job);
-    wait::until("the key is free", || (enqueue(&mut client, &q, "priority => 1") != job).then_some(()));
-    // A live job has it longer than that.
+    wait::until_true("the key is free", || enqueue(&mut client, &q, "priority => 1") != job);
+    // A living job keeps its key for longer.
     let job = enqueue(&mut client, &q, "unique_for => '1 us'");
     assert_eq!(enqueue(&mut client, &q, "unique_for => '1 us'"), job);
     client.refused(&format!("SELECT queue.enqueue('{q}', unique_key => 'x', unique_for => '-1 s')"), "22023");
@@ -383,7 +378,7 @@ fn a_batch_does_what_its_calls_would_one_after_the_other() {
     let mut all = live(&mut client, &q);
     all.sort();
     assert_eq!(all, ["ready 1 0", "ready 2 0", "ready 5 5", "ready 7 0", "ready 9 0"]);
-    // All or nothing.
+    // The call refuses all or nothing.
     let failure = client.failure(&format!(
         r#"SELECT queue.enqueue_batch('{q}',
             '[{{"unique_key": "d"}}, {{"unique_key": "d", "on_duplicate": "error"}}]')"#
@@ -421,6 +416,6 @@ fn an_ended_job_cannot_be_retried_while_another_has_its_key() {
     client.run(&format!("SELECT queue.cancel({next})"));
     client.run(&format!("SELECT queue.retry({job})"));
     assert_eq!(live(&mut client, &q), ["ready 1 0"]);
-    // It has its key again.
+    // The job has its key again.
     assert_eq!(enqueue(&mut client, &q, "payload => '3'"), job);
 }

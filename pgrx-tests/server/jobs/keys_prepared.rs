@@ -1,9 +1,7 @@
 //! Unique keys of prepared transactions: held until they end, also over a restart.
 
 use crate::jobs::keys_races::{enqueue, jobs, later, wait_until_it_waits};
-use crate::shared::{Sql, create, queue, wait_blocked};
-use queue_tests::{Cluster, wait};
-use std::thread;
+use crate::shared::*;
 
 #[test]
 fn a_prepared_transaction_holds_its_keys_until_it_ends() {
@@ -30,8 +28,8 @@ fn a_run_asked_for_in_a_prepared_transaction_is_made() {
     client.run(&format!("SELECT queue.complete({id})"));
     assert_eq!(client.state(job), "completed");
     client.run(&format!("COMMIT PREPARED '{q}'"));
-    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
-    // What has taken a waiting job cannot be prepared.
+    wait::until_true("it runs once more", || client.state(job) == "ready");
+    // A transaction that has taken a waiting job cannot be prepared.
     client.run(&format!("BEGIN; {}", enqueue(&q, "k", "replace")));
     client.refused(&format!("PREPARE TRANSACTION '{q}'"), "0A000");
 }
@@ -49,7 +47,7 @@ fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
     let mut client = cluster.connect_to("app");
     client.run("SET lock_timeout = '1 s'");
     client.refused(enqueue, "55P03");
-    // Of another key nobody waits for it.
+    // Sessions with another key do not wait for it.
     client.run("SELECT queue.enqueue('q', unique_key => 'other')");
     let mut other = cluster.connect_to("app");
     let pid = other.pid();
@@ -76,7 +74,7 @@ fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
     };
     let job: i64 = client.value(&rerun(1, 1));
     let id = client.claim("q");
-    // It leaves a note and a row of the key, but no attempt.
+    // The transaction leaves a note and a key row, but no attempt.
     client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'newest'", rerun(3, 3)));
     cluster.restart_killed();
     let mut client = cluster.connect_to("app");
@@ -93,6 +91,6 @@ fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
     });
     assert_eq!(client.value::<i64>(&rerun(2, 2)), job);
     client.run(&format!("SELECT queue.complete({id})"));
-    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
+    wait::until_true("it runs once more", || client.state(job) == "ready");
     assert_eq!(client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)"), ["3"]);
 }

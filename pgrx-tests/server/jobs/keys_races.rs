@@ -1,32 +1,27 @@
-//! Unique keys among many: which session waits for which, what lets go of a key, and that no run which was asked for is
-//! lost or doubled, whatever is killed, moved or late.
+//! Unique keys with many sessions: which session waits for which, when a key is free again, and that no requested run
+//! is lost or doubled.
 
-use crate::shared::{Database, Failure, Sql, connect, create, queue, server};
-use postgres::Client;
-use queue_tests::{Cluster, StopAtEnd, wait};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+
+use crate::shared::*;
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
-/// Runs a statement in a session and a thread of its own; the answer comes when it is there.
+/// Runs a statement in a new session and thread. Returns the process and a receiver for the answer.
 pub fn later(sql: String) -> (i32, mpsc::Receiver<Result<i64, String>>) {
     let mut client = connect();
     let pid = client.pid();
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
-        let answer = client.query_one(&sql, &[]).map(|row| row.get(0)).map_err(|e| Failure::from(&e).code);
-        let _ = send.send(answer);
+        let _ = send.send(client.query_one(&sql, &[]).map(|row| row.get(0)).map_err(|e| Failure::from(&e).code));
     });
     (pid, receive)
 }
 
 pub fn wait_until_it_waits(client: &mut Client, pid: i32) {
     let sql = format!("SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype = 'transactionid' AND NOT granted");
-    wait::until("it waits for a transaction", || (client.value::<i64>(&sql) == 1).then_some(()));
+    wait::until_true("it waits for a transaction", || client.value::<i64>(&sql) == 1);
 }
 
 pub fn enqueue(q: &str, key: &str, on_duplicate: &str) -> String {
@@ -74,7 +69,7 @@ fn producers_of_other_keys_pass() {
     other.run("SET lock_timeout = '20 s'");
     other.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'o' || n) FROM generate_series(1, 1000) AS n"));
     assert_eq!(jobs(&mut other, q), 1000);
-    // Only the keys it has keep anybody.
+    // Only sessions with the same keys wait.
     other.run("SET lock_timeout = '100ms'");
     for key in ["mine", "m1", "m99999"] {
         other.refused(&enqueue(q, key, "skip"), "55P03");
@@ -82,7 +77,7 @@ fn producers_of_other_keys_pass() {
     client.run("COMMIT");
     other.run(&enqueue(q, "m1", "skip"));
     assert_eq!(jobs(&mut other, q), 101_001);
-    // A second time all are there.
+    // The second time all jobs exist.
     other.run(&format!(
         "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) \
             FROM generate_series(1, 100000) AS n))"
@@ -150,7 +145,8 @@ fn a_rolled_back_savepoint_lets_go_of_its_keys() {
     }
     client.run("COMMIT");
     assert_eq!(jobs(&mut client, &q), 4);
-    // A session that waits for a savepoint's key goes on when that is rolled back, while the transaction is open.
+    // A session that waits for a savepoint's key continues when the savepoint is rolled back and the transaction stays
+    // open.
     client.run(&format!("BEGIN; SAVEPOINT s; {}", enqueue(&q, "e", "skip")));
     let (pid, answer) = later(enqueue(&q, "e", "error"));
     wait_until_it_waits(&mut other, pid);
@@ -166,7 +162,7 @@ fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
     create(&mut client, "q", "");
     let job: i64 = client.value(&enqueue("q", "k", "skip"));
     let id = client.claim("q");
-    // A session that has noted something and is idle keeps nobody from ending the attempt.
+    // An idle session that has noted a rerun does not block the end of the attempt.
     producer.run(&format!("BEGIN; {}", enqueue("q", "k", "rerun")));
     client.run(&format!("SET lock_timeout = '20 s'; SELECT queue.complete({id})"));
     other.run("SET lock_timeout = '20 s'; SELECT FROM queue.maintain()");
@@ -175,14 +171,14 @@ fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
     other.run("SELECT FROM queue.maintain()");
     assert_eq!(client.state(job), "ready");
     let id = client.claim("q");
-    // Late: the end has begun before. Then a producer has the key before the worker comes to it.
+    // The rerun comes too late: the end has begun. Then a producer takes the key before the worker serves the rerun.
     client.run(&format!("BEGIN; SELECT queue.complete({id})"));
     other.run(&enqueue("q", "k", "rerun"));
     client.run("COMMIT");
     producer.run("BEGIN; SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')");
     other.run("SELECT FROM queue.maintain()");
     assert_eq!(client.state(job), "completed");
-    // What the producer does is newer.
+    // The producer's contents are newer.
     producer.run("COMMIT");
     other.maintain_until(&format!("(SELECT state = 'ready' FROM queue.job({job}))"));
     other.run("SELECT FROM queue.maintain()");
@@ -206,11 +202,8 @@ fn a_waiting_job_that_another_transaction_is_changing_is_renewed_when_that_has_e
             producer.run("SELECT FROM queue.maintain()");
             client.run(end);
             client.maintain_until(&format!("(SELECT state = 'ready' AND payload = '2' FROM queue.job({job}))"));
-            assert_eq!(
-                client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)"),
-                ["2"],
-                "{change} {end}"
-            );
+            let found = client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)");
+            assert_eq!(found, ["2"], "{change} {end}");
         }
     }
 }
@@ -225,7 +218,7 @@ fn a_newer_payload_is_not_replaced_by_one_that_was_asked_for_late() {
     client.run(&format!("BEGIN; SELECT queue.fail({id}, 'boom')"));
     producer.run("SELECT queue.enqueue('q', '2', unique_key => 'k', on_duplicate => 'rerun')");
     client.run("COMMIT");
-    // The job waits with the old payload; what was asked for is owed.
+    // The job waits with the old payload. The rerun is still to be served.
     assert_eq!(client.state(job), "ready");
     producer.run("SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')");
     for _ in 0..3 {
@@ -239,21 +232,21 @@ fn a_newer_payload_is_not_replaced_by_one_that_was_asked_for_late() {
 
 #[test]
 fn a_full_table_of_keys_raises_and_is_empty_again() {
-    let cluster = Cluster::new().conf("pg_queue.max_keys = 8").conf("max_prepared_transactions = 2").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.max_keys = 8", "max_prepared_transactions = 2"]).start_with_extension();
+    client.run("SELECT queue.create('q')");
     let many = "SELECT count(queue.enqueue('q', unique_key => 'k' || n)) FROM generate_series(1, $) AS n";
     let failure = client.refused(&many.replace('$', "9"), "53400");
     assert!(failure.hint.contains("pg_queue.max_keys"), "{failure:?}");
     client.run(&many.replace('$', "8"));
-    // Entries of prepared transactions that have ended make room.
+    // Prepared transactions free their entries when they end.
     client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'p'", many.replace('$', "8").replace("'k'", "'p'")));
     client.refused(&enqueue("q", "x", "skip"), "53400");
     client.run("ROLLBACK PREPARED 'p'");
     client.run(&format!("BEGIN; {}", many.replace('$', "8").replace("'k'", "'r'")));
     let mut other = cluster.connect();
     other.refused(&enqueue("q", "x", "skip"), "53400");
-    // Without a key nobody needs room.
+    // An enqueue without a key needs no entry.
     other.run("SELECT queue.enqueue('q')");
     client.run("COMMIT");
     other.run(&enqueue("q", "x", "skip"));
@@ -261,13 +254,12 @@ fn a_full_table_of_keys_raises_and_is_empty_again() {
 
 #[test]
 fn what_was_asked_for_outlives_a_crash() {
-    let cluster = Cluster::new().conf("pg_queue.worker = off").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.worker = off").start_with_extension();
+    client.run("SELECT queue.create('q')");
     let mut other = cluster.connect();
     let rerun =
         |key: &str| format!("SELECT queue.enqueue('q', '\"again\"', unique_key => '{key}', on_duplicate => 'rerun')");
-    // Asked for too late; asked for while it runs; asked for while the claim is open, which the crash undoes.
+    // Three reruns: requested too late, during the run, and while the claim is open, which the crash rolls back.
     let late: i64 = client.value(&enqueue("q", "late", "skip"));
     let id = client.claim("q");
     client.run(&format!("BEGIN; SELECT queue.complete({id})"));
@@ -290,12 +282,7 @@ fn what_was_asked_for_outlives_a_crash() {
     for _ in 0..3 {
         client.run("SELECT FROM queue.maintain()");
     }
-    let mut claimed: Vec<(i64, String)> = client
-        .query("SELECT job_id, payload::text FROM queue.claim('q', 10)", &[])
-        .unwrap()
-        .iter()
-        .map(|row| (row.get(0), row.get(1)))
-        .collect();
+    let mut claimed: Vec<(i64, String)> = client.rows("SELECT job_id, payload::text FROM queue.claim('q', 10)");
     claimed.sort();
     assert_eq!(claimed, [late, running, open].map(|job| (job, "\"again\"".to_owned())));
     client.run("SELECT queue.complete_many(array_agg(id)) FROM queue.attempts WHERE state = 'running'");
@@ -303,7 +290,7 @@ fn what_was_asked_for_outlives_a_crash() {
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0);
 }
 
-/// Runs duties until the ring of segments has turned so far that whatever lies in it has been elsewhere.
+/// Does duties until the ring has turned this number of times, so that every row has moved.
 fn turn(client: &mut Client, times: usize) {
     for _ in 0..times {
         client.pass_through("filler", 1000);
@@ -315,11 +302,8 @@ fn turn(client: &mut Client, times: usize) {
 
 #[test]
 fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
-    let cluster = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .conf("pg_queue.worker = off")
-        .start();
+    let cluster =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.worker = off"]).start();
     let mut client = cluster.connect();
     client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q'), queue.create('filler', retention => '0')");
     let asks = |client: &mut Client, key: &str| -> i64 {
@@ -331,7 +315,7 @@ fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
     for _ in 0..3 {
         assert_eq!(asks(&mut client, "running"), running);
     }
-    // One whose note belongs to an open transaction.
+    // A job whose note belongs to an open transaction.
     let open = make(&mut client, "open");
     client.run(&format!("SELECT queue.reprioritize({open}, -1)"));
     let open_id = client.claim("q");
@@ -351,15 +335,11 @@ fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
     client.maintain_until(&format!("(SELECT state = 'ready' FROM queue.job({open}))"));
     client.run(&format!("SELECT queue.complete({id})"));
     turn(&mut client, 4);
-    let payloads: HashMap<i64, String> = client
-        .query("SELECT job_id, payload::text FROM queue.claim('q', 10)", &[])
-        .unwrap()
-        .iter()
-        .map(|row| (row.get(0), row.get(1)))
-        .collect();
+    let payloads = client.rows("SELECT job_id, payload::text FROM queue.claim('q', 10)");
+    let payloads: HashMap<i64, String> = payloads.into_iter().collect();
     let again = "\"again\"".to_owned();
     assert_eq!(payloads, HashMap::from([(open, again.clone()), (running, again), (waiting, "{}".to_owned())]));
-    // What has served a note may be gone before the attempt that the note is about: it stays served.
+    // The attempt that served a note may be deleted before the attempt of the note. The note stays served.
     client.run(
         "SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'q' AND state = 'running'))",
     );
@@ -377,14 +357,14 @@ fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
 fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
     const DOCUMENTS: i32 = 100;
     const UPDATES: i32 = 10_000;
-    let cluster = Cluster::new()
-        .conf("max_connections = 40")
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 100")
-        .conf("synchronous_commit = off")
-        .start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('index', backoff_base => '0', max_attempts => 1000000)");
+    let (cluster, mut client) = Cluster::with(&[
+        "max_connections = 40",
+        "pg_queue.segment_rows = 1000",
+        "pg_queue.reclaim_delay = 100",
+        "synchronous_commit = off",
+    ])
+    .start_with_extension();
+    client.run("SELECT queue.create('index', backoff_base => '0', max_attempts => 1000000)");
     client.run(
         "CREATE TABLE document (id int PRIMARY KEY, updates int NOT NULL, indexed int NOT NULL) WITH (fillfactor = 10)",
     );
@@ -398,7 +378,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
                 let mut client = config.connect(postgres::NoTls).unwrap();
                 scope.spawn(move || {
                     for update in 0..UPDATES / 4 {
-                        // Few are much busier than the others.
+                        // A few documents are much busier than the others.
                         let document = if update % 2 == 0 {
                             1 + (update / 2 + n) % 5
                         } else {
@@ -437,7 +417,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
                     };
                     let (id, document): (i64, i32) = (row.get(0), row.get(2));
                     n += 1;
-                    // Reads the document, and takes a while to index it.
+                    // Reads the document and takes a while to index it.
                     let seen: i32 = client.value(&format!("SELECT updates FROM document WHERE id = {document}"));
                     thread::sleep(Duration::from_millis(2));
                     let end = match n % 10 {
@@ -463,11 +443,11 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
         "SELECT format('%s: %s of %s', id, indexed, updates) FROM document WHERE indexed < updates ORDER BY id",
     );
     assert!(behind.is_empty(), "{behind:?}");
-    // Not more often than it was changed, but for runs that did not end well.
+    // Each document ran at most as often as it changed, apart from runs that failed.
     let runs: i64 = client.value("SELECT count(*) FROM run WHERE is_indexed");
     let updates: i64 = client.value("SELECT sum(updates) FROM document");
     assert!(runs <= updates, "{runs} runs of {updates} updates");
-    // While one runs, and while it waits, any number of changes make one run more.
+    // While one run is active or waiting, any number of changes add one run.
     let change = |client: &mut Client| {
         client.run(
             "WITH u AS (UPDATE document SET updates = updates + 1 WHERE id = 1 RETURNING updates)
@@ -484,7 +464,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
     }
     client.run("SELECT queue.complete(id) FROM queue.claim('index')");
     assert_eq!(client.count("SELECT FROM queue.claim('index')"), 0);
-    // What was inserted around Postgres is as its own checker wants it.
+    // amcheck accepts the index entries that were inserted without Postgres's own code.
     client.run("CREATE EXTENSION amcheck");
     let checked: i64 = client.value(
         "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i JOIN pg_class AS t
@@ -492,7 +472,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
          WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '^(attempt|note|key)_[0-9]$'",
     );
     assert!(checked > 60, "{checked} indexes");
-    // One of each at a time: no key has had two live jobs.
+    // No key has had two living jobs at the same time.
     let doubled: i64 = client.value(
         "SELECT count(*) FROM (SELECT FROM queue.jobs WHERE state IN ('ready', 'running') \
             GROUP BY unique_key HAVING count(*) > 1) AS d",
@@ -502,9 +482,9 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
 
 #[test]
 fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
-    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.worker = off").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q'), queue.create('gone')");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.reclaim_delay = 0", "pg_queue.worker = off"]).start_with_extension();
+    client.run("SELECT queue.create('q'), queue.create('gone')");
     client.run(
         "SELECT queue.enqueue('gone', unique_key => 'g', version => now()); SELECT queue.drop('gone', force => true)",
     );
@@ -512,7 +492,7 @@ fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     let versioned: i64 = client.value("SELECT queue.enqueue('q', unique_key => 'v', version => '2024-01-05')");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    // Somebody holds back the horizon all the time.
+    // A reader holds back the xmin horizon all the time.
     let mut reader = cluster.connect();
     reader.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
     let size = |client: &mut Client| -> i64 {
@@ -520,7 +500,7 @@ fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
     };
     let mut largest = 0;
     for round in 0..12 {
-        // Many keys once, each soon forgotten, and one again and again.
+        // Many keys once, each soon forgotten, and one key again and again.
         client.run(&format!(
             "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key',
                 'r{round} ' || n % 15000,
@@ -533,9 +513,9 @@ fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
             client.run("SELECT FROM queue.maintain()");
         }
     }
-    wait::until("a half was emptied", || {
+    wait::until_true("a half was emptied", || {
         client.run("SELECT FROM queue.maintain()");
-        (size(&mut client) < largest).then_some(())
+        size(&mut client) < largest
     });
     assert!(largest < 40 << 20, "{largest} bytes");
     let dead: i64 = client.value(
@@ -562,7 +542,7 @@ fn a_dump_remembers_keys() {
          WHERE extname = 'pg_queue' AND relname LIKE 'key%' ORDER BY 1",
     );
     assert_eq!(config, ["key_0", "key_1"]);
-    // Written by SQL it is as with the logs.
+    // After a write by SQL the answers are read from the logs.
     client.run("UPDATE queue_internal.key_0 SET job_id = job_id");
     client.refused("SELECT queue.enqueue('q')", "55000");
     client.run("SELECT queue.adopt()");
@@ -575,7 +555,7 @@ fn a_queue_that_is_being_dropped_keeps_no_other_waiting_for_its_rerun() {
     let database = Database::new();
     let (mut client, mut other, mut dropper) = (database.connect(), database.connect(), database.connect());
     client.run("SELECT queue.create('first'); SELECT queue.create('second')");
-    // Asked for too late, by ids that ascend.
+    // Reruns that were requested too late, in ascending order of ids.
     let jobs: Vec<i64> = ["first", "second"].map(|q| client.value(&enqueue(q, "k", "skip"))).into();
     let ids: Vec<i64> = ["first", "second"].map(|q| client.claim(q)).into();
     client.run(&format!("BEGIN; SELECT count(*) FROM queue.complete_many('{{{}, {}}}')", ids[0], ids[1]));
@@ -584,7 +564,7 @@ fn a_queue_that_is_being_dropped_keeps_no_other_waiting_for_its_rerun() {
     }
     dropper.run("BEGIN; SELECT queue.drop('first', force => true)");
     client.run("COMMIT");
-    wait::until("the other's job runs again", || (client.state(jobs[1]) == "ready").then_some(()));
+    wait::until_true("the other's job runs again", || client.state(jobs[1]) == "ready");
     dropper.run("ROLLBACK");
-    wait::until("and then this one's", || (client.state(jobs[0]) == "ready").then_some(()));
+    wait::until_true("and then this one's", || client.state(jobs[0]) == "ready");
 }

@@ -1,14 +1,13 @@
 //! A job's life: retries, backoff, death, release, progress, cancellation, and what the views say of it.
 
-use crate::shared::{self, Database, Sql, connect, create, queue, retry_dead};
-use postgres::Client;
+use crate::shared::{self, *};
 
 /// Seconds since 1970, by the server's clock.
 fn clock(client: &mut Client) -> f64 {
     client.value("SELECT extract(epoch FROM clock_timestamp())::float8")
 }
 
-/// Fails an attempt; between how many and how many seconds from then the job runs again.
+/// Fails an attempt. Returns the earliest and the latest delay, in seconds, after which the job runs again.
 fn delay_after(client: &mut Client, fail: &str) -> (f64, f64) {
     let before = clock(client);
     let run_at: f64 = client.value(&format!("SELECT extract(epoch FROM queue.{fail})::float8"));
@@ -16,12 +15,12 @@ fn delay_after(client: &mut Client, fail: &str) -> (f64, f64) {
     (run_at - after, run_at - before)
 }
 
-/// The row of `queue.job`, as text, of these columns.
+/// These columns of `queue.job` for the job, as text.
 fn look(client: &mut Client, job_id: i64, columns: &str) -> String {
     client.value(&format!("SELECT ROW({columns})::text FROM queue.job({job_id})"))
 }
 
-/// Claims the job that was retried by hand, at once.
+/// Claims the job that was just retried by hand.
 fn claim_again(client: &mut Client, q: &str, job_id: i64) -> i64 {
     client.run(&format!("SELECT queue.retry({job_id})"));
     client.claim(q)
@@ -34,10 +33,8 @@ fn a_job_is_claimed_run_and_completed() {
         "SELECT queue.enqueue('{q}', '{{\"to\": 7}}', priority => 3, headers => '{{\"trace\": \"t1\"}}')"
     ));
     assert_eq!(look(&mut client, job, "state, priority, attempt, run_at, claimed_at, finished_at"), "(ready,3,1,,,)");
-    let row = client
-        .query_one(&format!("SELECT c::text, c.id, c.job_id FROM queue.claim('{q}', worker => 'w1') AS c"), &[])
-        .unwrap();
-    let (text, id, job_id): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let (text, id, job_id): (String, i64, i64) =
+        client.row(&format!("SELECT c::text, c.id, c.job_id FROM queue.claim('{q}', worker => 'w1') AS c"));
     assert_eq!(job_id, job);
     let start = format!(r#"({id},{job},{q},,"{{""to"": 7}}","{{""trace"": ""t1""}}",1,20,3,,,,,"#);
     assert!(text.starts_with(&start), "{text}");
@@ -56,7 +53,7 @@ fn a_job_is_claimed_run_and_completed() {
             WHERE job_id = {job}"
     ));
     assert_eq!(attempts, [format!("({id},1,completed,w1,t,)")]);
-    // The same job in the view of all.
+    // `queue.jobs` shows the same job.
     let same: bool = client.value(&format!(
         "SELECT (SELECT j FROM queue.job({job}) AS j)::text = (SELECT j FROM queue.jobs AS j \
             WHERE job_id = {job})::text"
@@ -69,11 +66,8 @@ fn a_failed_job_is_retried_until_its_attempts_are_used_up() {
     let (mut client, q) = queue("max_attempts => 3, backoff_base => '0'");
     let job = client.enqueue(&q);
     for n in 1..=3 {
-        let row = client
-            .query_one(&format!("SELECT id, attempt, max_attempts, last_error FROM queue.claim('{q}')"), &[])
-            .unwrap();
         let (id, attempt, most, last): (i64, i32, i32, Option<String>) =
-            (row.get(0), row.get(1), row.get(2), row.get(3));
+            client.row(&format!("SELECT id, attempt, max_attempts, last_error FROM queue.claim('{q}')"));
         assert_eq!((attempt, most), (n, 3));
         assert_eq!(last, (n > 1).then(|| format!("boom {}", n - 1)));
         let runs_again: bool = client.value(&format!("SELECT queue.fail({id}, 'boom {n}') IS NOT NULL"));
@@ -181,11 +175,11 @@ fn the_job_s_own_limits_win_over_the_queue_s() {
     let near = |left: f64, seconds: f64| (seconds - 20.0..=seconds).contains(&left);
     let id = client.claim(&q);
     assert!(near(lease(&mut client, id), 600.0));
-    // An extension without a length is for as long as the claim was.
+    // An extension without a length has the length of the claim.
     client.run(&format!("SELECT queue.extend({id}, '2 hours')"));
     assert!(near(lease(&mut client, id), 7200.0));
     client.run(&format!("SELECT queue.fail({id}, 'boom')"));
-    // What the claim says wins over both, and is kept by the next attempt's own claim no longer.
+    // The claim's own lease has precedence over both, and the next attempt does not keep it.
     let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}', lease => '30 min')"));
     assert!(near(lease(&mut client, id), 1800.0));
     assert!(client.value::<bool>(&format!("SELECT queue.fail({id}, 'boom') IS NULL")));
@@ -248,7 +242,7 @@ fn progress_goes_on_to_the_next_attempt_however_this_one_ends() {
         let id: i64 = row.get(0);
         assert_eq!(row.get::<_, Option<i32>>(1), expected, "before {end}");
         if end != "crash" {
-            // Reported twice, the last one counts; and what is rolled back does not.
+            // If a worker reports twice, the last report counts. A rolled-back report does not count.
             let n = expected.unwrap_or(0) + 1;
             let report = |n: i32| format!("SELECT queue.progress({id}, '{{\"n\": {n}}}')");
             if end != "timeout" {
@@ -269,7 +263,7 @@ fn progress_goes_on_to_the_next_attempt_however_this_one_ends() {
 
 #[test]
 fn a_large_payload_goes_through_retries_uncopied() {
-    // In a database of its own, so that the open segment stays open.
+    // In a database of its own, so that no other test closes the open segment.
     let (_database, mut client) = Database::new().with_queue("q", "backoff_base => '0'");
     let q = "q";
     // Ten megabytes that do not compress.
@@ -289,12 +283,11 @@ fn a_large_payload_goes_through_retries_uncopied() {
             "SELECT count(*), sum(coalesce(pg_column_size(payload), 0)) FROM queue_internal.attempt_0
              WHERE job_id = {job}"
         );
-        let row = client.query_one(&sql, &[]).unwrap();
-        (row.get(0), row.get(1))
+        client.row(&sql)
     };
     assert_eq!(rows, 4);
     assert!((10_000_000..11_000_000).contains(&bytes), "{bytes} bytes for {rows} attempts");
-    // By hand it gets a payload of its own.
+    // A retry by hand stores a payload of its own.
     client.run(&format!("SELECT queue.retry({job})"));
     assert_eq!(client.value::<String>(&format!("SELECT md5(payload::text) FROM queue.job({job})")), digest);
     assert_eq!(client.value::<String>(&format!("SELECT md5(payload::text) FROM queue.claim('{q}')")), digest);
@@ -324,12 +317,10 @@ fn a_waiting_job_can_be_cancelled() {
     for (job, force) in [(ready, false), (later, true)] {
         let cancel = format!("SELECT queue.cancel({job}, 'not wanted', force => {force})");
         assert_eq!(client.value::<String>(&cancel), "cancelled");
-        // Once more changes nothing.
+        // The second call changes nothing.
         assert_eq!(client.value::<String>(&cancel), "cancelled");
-        assert_eq!(
-            look(&mut client, job, "state, error, claimed_at, finished_at IS NULL"),
-            r#"(cancelled,"not wanted",,f)"#
-        );
+        let found = look(&mut client, job, "state, error, claimed_at, finished_at IS NULL");
+        assert_eq!(found, r#"(cancelled,"not wanted",,f)"#);
     }
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
 }
@@ -384,12 +375,9 @@ fn an_ended_job_can_be_retried_from_the_start() {
         let id = client.claim(&q);
         client.run(&end.replace('$', &id.to_string()));
         client.run(&format!("SELECT queue.retry({job})"));
-        assert_eq!(
-            look(&mut client, job, "state, payload, priority, attempt, error, result, finished_at"),
-            r#"(ready,"{""keep"": 1}",4,1,,,)"#,
-            "{end}"
-        );
-        // All its attempts are there anew.
+        let found = look(&mut client, job, "state, payload, priority, attempt, error, result, finished_at");
+        assert_eq!(found, r#"(ready,"{""keep"": 1}",4,1,,,)"#, "{end}");
+        // The job has all its attempts again.
         for n in 1..=2 {
             let row = client.query_one(&format!("SELECT id, attempt FROM queue.claim('{q}')"), &[]).unwrap();
             assert_eq!(row.get::<_, i32>(1), n);
@@ -427,11 +415,11 @@ fn a_job_that_is_dead_only_in_an_old_snapshot_is_retried_as_it_is_now() {
     client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
     let mut late = connect();
     late.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM queue.queues");
-    // Another one is faster, and the job is done by now.
+    // Another session retries the job first, and the job completes.
     assert_eq!(client.value::<i64>(&retry_dead(&q)), 1);
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id})"));
-    // The search sees the job as it was. The verb is given its id, and retries a job that has ended in whatever way.
+    // The old snapshot still finds the job. `retry` takes the job's id, and retries an ended job in any final state.
     assert_eq!(late.value::<i64>(&retry_dead(&q)), 1);
     late.run("COMMIT");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 9)")), 1, "it runs once more, and once only");
@@ -522,10 +510,8 @@ fn forget_leaves_nothing_of_what_was_said() {
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id}, '\"marker\"')"));
     client.run(&format!("SELECT queue.forget({job})"));
-    assert_eq!(
-        look(&mut client, job, "state, payload, headers, error, result, progress, attempt"),
-        "(completed,{},,,,,2)"
-    );
+    let got = look(&mut client, job, "state, payload, headers, error, result, progress, attempt");
+    assert_eq!(got, "(completed,{},,,,,2)");
     for log in ["attempt", "outcome", "note"] {
         let found: i64 = client.value(&format!(
             "SELECT count(*) FROM queue_internal.{log}_0 AS l WHERE l.id IN (SELECT id FROM queue.attempts \

@@ -1,13 +1,9 @@
-//! Verbs for many jobs: `queue.cancel_many`, `retry_many`, `reprioritize_many`, `reschedule_many` do for each what the
-//! verb for one does, and answer for each. `operations::listing` has what a search finds for them, and those that
-//! memory has no place for.
+//! `queue.cancel_many`, `retry_many`, `reprioritize_many` and `reschedule_many` do for each job what the single verb
+//! does, and answer for each. Searches and jobs beyond memory are in `operations::listing`.
 
-use postgres::Client;
-use queue_tests::wait;
+use crate::shared::*;
 
-use crate::shared::{Database, Sql, connect, create, queue};
-
-/// A verb for many, the verb for one, and what is answered if it is done.
+/// For each verb: the call for many, the call for one, and the answer if it is done.
 const VERBS: [(&str, &str, &[&str]); 6] = [
     ("cancel_many($, 'no need')", "cancel($, 'no need')", &["cancelled", "cancelling"]),
     ("cancel_many($, force => true)", "cancel($, force => true)", &["cancelled"]),
@@ -34,8 +30,8 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
         let id = client.claim(q);
         client.run(&format!("SELECT queue.{}", end.replace('$', &id.to_string()).replace('#', &job.to_string())));
         if end.starts_with("suspend") {
-            // It goes on immediately, for its time has passed.
-            queue_tests::wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
+            // The job goes on immediately, for its time has passed.
+            queue_tests::wait::until_true("it goes on", || client.state(job) == "ready");
             client.run(&format!("SELECT queue.reschedule({job}, '2090-01-01')"));
         }
         jobs.push(job);
@@ -45,7 +41,7 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
     jobs.push(before);
     jobs.push(client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 day', priority => 3)")));
     jobs.push(client.enqueue(q));
-    // A key that another living job has by now.
+    // A key that another living job has taken meanwhile.
     let keyed: i64 = client.value(&format!("SELECT queue.enqueue('{q}', unique_key => 'k')"));
     client.run(&format!(
         "SELECT queue.cancel({keyed}); SELECT queue.enqueue('{q}', unique_key => 'k', delay => '1 day')"
@@ -54,7 +50,7 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
     jobs
 }
 
-/// What is known of each job but ids and times of now.
+/// All that the views show of each job, without ids and current times.
 fn known(client: &mut Client, jobs: &[i64]) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', state, priority, attempt, error, result, CASE WHEN run_at > '2080-01-01' THEN run_at END,
@@ -85,7 +81,7 @@ fn each_job_becomes_what_the_verb_for_one_makes_of_it() {
                 }
             });
         }
-        // An id may be NULL: it has no answer.
+        // A NULL id gets no answer.
         let list = format!("ARRAY[NULL, {}, NULL]::bigint[]", format!("{jobs:?}").trim_matches(['[', ']']));
         let rows =
             client.query(&format!("SELECT id, outcome, reason FROM queue.{}", many.replace('$', &list)), &[]).unwrap();
@@ -119,7 +115,7 @@ fn a_job_that_is_there_twice_is_answered_for_twice() {
         let sql = format!("SELECT id || ' ' || outcome FROM queue.{call}");
         let mut found: Vec<String> = client.column(&sql);
         found.sort_unstable();
-        // A waiting job can be changed again, also one that was cancelled.
+        // A waiting job can be changed again, and a cancelled one cancelled again.
         let mut expected = [job, job, other].map(|id| format!("{id} {}", done[0]));
         expected.sort_unstable();
         assert_eq!(found, expected, "{many}");
@@ -178,7 +174,7 @@ fn a_rollback_takes_all_changes_back() {
         assert_eq!(client.column::<String>(&sql), [done[0]; 3], "{many}");
         client.run("ROLLBACK");
         assert_eq!(known(&mut client, &jobs), before, "{many}");
-        // An id that is none ends the call, and nothing is changed.
+        // An id that is not a job's is an error of the call, and nothing is changed.
         let wrong = many.replace('$', &format!("ARRAY[{}, {}, 16]", jobs[0], jobs[1]));
         assert_eq!(client.failure(&format!("SELECT queue.{wrong}")).code, "22023", "{many}");
         assert_eq!(known(&mut client, &jobs), before, "{many}");
@@ -202,8 +198,8 @@ fn a_flow_of_which_a_member_is_busy_is_left_as_it_is() {
     assert_eq!(client.count(&members), 0);
 }
 
-/// What a verb for many has not done leaves no trace: a flow that is being cancelled, and one that another transaction
-/// is changing.
+/// A job that is refused or busy stays as it was: a flow that is being cancelled, and a flow that another transaction
+/// changes.
 #[test]
 fn what_is_refused_or_busy_is_as_it_was() {
     let verbs =
@@ -223,14 +219,14 @@ fn what_is_refused_or_busy_is_as_it_was() {
             other.run(end);
             let case = format!("{change}, {end}, {call}: {outcome}");
             if !end.is_empty() {
-                // A cancel is noted beside what another transaction notes.
+                // A cancel is noted beside the other transaction's note.
                 assert!(outcome == "busy" || verb.starts_with("cancel") && outcome == "cancelling", "{case}");
             }
             if end == "ROLLBACK" {
-                // Neither has the other changed it: it goes on as it would have.
+                // The flow goes on as it would have without the call.
                 let (more, ended) = if outcome == "busy" { ("seal", "completed") } else { ("job", "cancelled") };
                 client.run(&format!("SELECT queue.{more}({flow}); SELECT queue.complete({member})"));
-                wait::until(&case, || (client.state(flow) == ended).then_some(()));
+                wait::until_true(&case, || client.state(flow) == ended);
             }
             let found: Vec<String> =
                 client.column(&format!("SELECT c::text FROM queue.check() AS c WHERE queue_name = '{q}'"));
@@ -239,7 +235,7 @@ fn what_is_refused_or_busy_is_as_it_was() {
     }
 }
 
-/// A job is changed twice in a transaction, another session claims meanwhile, and the transaction is rolled back: the
+/// A job is changed twice in a transaction. Another session claims meanwhile, and the transaction is rolled back. The
 /// next claim gets the job.
 #[test]
 fn a_job_that_was_changed_twice_is_ready_after_a_rollback() {

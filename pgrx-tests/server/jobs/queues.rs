@@ -1,7 +1,6 @@
 //! Queues: paused, dropped, with options that are set and reset; what the views count of them.
 
-use crate::shared::{Sql, connect, create, queue};
-use postgres::Client;
+use crate::shared::*;
 
 #[test]
 fn a_paused_queue_hands_out_nothing_and_loses_nothing() {
@@ -14,7 +13,7 @@ fn a_paused_queue_hands_out_nothing_and_loses_nothing() {
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
     assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{q}')")), 0);
     assert!(client.value::<bool>(&format!("SELECT is_paused FROM queue.queues WHERE queue_name = '{q}'")));
-    // What runs goes on.
+    // The running job goes on.
     client.run(&format!("SELECT queue.extend({id})"));
     client.run(&format!("SELECT queue.complete({id})"));
     assert_eq!(client.state(job), "completed");
@@ -46,13 +45,12 @@ fn a_queue_with_live_jobs_is_dropped_only_by_force() {
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.drop('{q}', force => true)"));
     for sql in [format!("SELECT queue.enqueue('{q}')"), format!("SELECT queue.claim('{q}')"), drop.clone()] {
-        let failure = client.refused(&sql, "42704");
-        assert_eq!(failure.message, format!("queue \"{q}\" does not exist"));
+        assert_eq!(client.refused(&sql, "42704").message, format!("queue \"{q}\" does not exist"));
     }
     assert_eq!(client.count(&format!("SELECT FROM queue.queues WHERE queue_name = '{q}'")), 0);
     assert_eq!(client.count(&format!("SELECT FROM queue.job({job})")), 0);
     client.run("SELECT FROM queue.maintain()");
-    // The same name again is another queue.
+    // A queue created again under the same name is a new queue.
     create(&mut client, &q, "");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
     client.enqueue(&q);
@@ -91,7 +89,7 @@ fn options_are_set_changed_and_reset() {
     client.run(&format!("SELECT queue.alter('{q}', max_attempts => 7, reset => ARRAY['lease', 'backoff'])"));
     let some = r#"(7,00:05:00,exponential,00:00:01,01:00:00,0.25,-00:00:01,00:00:00,,,,f,,00:00:02,,,t,f)"#;
     assert_eq!(client.value::<String>(&settings), some);
-    // Another session works by the new settings at once.
+    // Another session uses the new settings immediately.
     let mut other = connect();
     other.enqueue(&q);
     client.run(&format!("SELECT queue.alter('{q}', max_attempts => 8)"));

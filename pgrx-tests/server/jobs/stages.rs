@@ -1,14 +1,11 @@
-//! Pipelines: a job goes through its queue's stages, keeping its id, each stage at its own pace and exactly once.
+//! Pipelines: a job passes its queue's stages, keeps its id, and runs once in each stage.
 
 use crate::interface::stumbles::{listening, taken};
-use crate::shared::{Sql, connect, queue, wait_asleep};
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-use std::thread;
+use crate::shared::*;
 
 pub const THREE: &str = "stages => '{fetch, parse, store}'";
 
-/// Claims a job of a stage that is there and tells the attempt's id.
+/// Claims a job of a stage, which must exist. Returns the attempt's id.
 pub fn claim_in(client: &mut Client, q: &str, stage: &str) -> i64 {
     client.value(&format!("SELECT id FROM queue.claim('{q}', stage => '{stage}')"))
 }
@@ -19,7 +16,7 @@ pub fn stage_of(client: &mut Client, job: i64) -> Option<String> {
     stage
 }
 
-/// The attempts of a job in order: stage, number, state.
+/// The attempts of a job, in order: stage, number, state.
 pub fn attempts(client: &mut Client, job: i64) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', stage, attempt, state) FROM queue.job_attempts({job}) ORDER BY id >> 4"
@@ -46,7 +43,7 @@ fn a_job_goes_through_the_stages_with_its_id() {
     let second: i64 = row.get(0);
     client.run(&format!("SELECT queue.advance({second})"));
 
-    // The next stage begins anew, with what the job has.
+    // The next stage starts with attempt 1 and the job's data.
     let row = client
         .query_one(
             &format!(
@@ -71,10 +68,8 @@ fn a_job_goes_through_the_stages_with_its_id() {
     client.run(&format!("SELECT queue.complete({last}, '\"done\"')"));
     assert_eq!(client.state(job), "completed");
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("store"));
-    assert_eq!(
-        attempts(&mut client, job),
-        ["fetch 1 failed", "fetch 2 advanced", "parse 1 advanced", "store 1 completed"]
-    );
+    let found = attempts(&mut client, job);
+    assert_eq!(found, ["fetch 1 failed", "fetch 2 advanced", "parse 1 advanced", "store 1 completed"]);
     for late in [first, second, third, last] {
         for verb in ["advance", "complete"] {
             client.refused(&format!("SELECT queue.{verb}({late})"), "QJ001");
@@ -96,7 +91,7 @@ fn a_worker_names_the_stage_and_may_wait_before_it() {
     let job: i64 = row.get(0);
     client.run(&format!("SELECT queue.reschedule({job}, now())"));
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("store"));
-    // Back again.
+    // A job can go back to an earlier stage.
     let id = claim_in(&mut client, &q, "store");
     client.run(&format!("SELECT queue.advance({id}, 'fetch')"));
     let id = claim_in(&mut client, &q, "fetch");
@@ -141,7 +136,7 @@ fn a_stage_is_checked_everywhere() {
     client.refused(&format!("SELECT queue.advance({id}, delay => '-1 s')"), "22023");
     let failure = client.refused(&format!("SELECT queue.complete({id})"), "55000");
     assert!(failure.hint.contains("queue.advance"), "{failure:?}");
-    // Beside others, which are completed, it is refused and still runs.
+    // In a batch it is refused and keeps running, and the other attempts complete.
     for (columns, verb) in [
         ("outcome, reason", "complete_many($)"),
         ("headers->>'outcome', headers->>'reason'", "claim('Q', completed => $)"),
@@ -193,7 +188,7 @@ fn jobs_come_in_at_any_stage_and_claims_of_all_are_in_order() {
 #[test]
 fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_than_memory() {
     let (_cluster, mut client) =
-        Cluster::new().conf("pg_queue.max_ready = 32").conf("pg_queue.max_lanes = 16").start_with_database("app");
+        Cluster::with(&["pg_queue.max_ready = 32", "pg_queue.max_lanes = 16"]).start_with_database("app");
     client.run("SELECT queue.create('q', stages => '{a, b, c}')");
     client.run(
         "SELECT queue.enqueue('q', priority => n * 7919 % 3, stage => (ARRAY['a', 'b', 'c'])[1 + n * 104729 % 3]) \
@@ -210,7 +205,7 @@ fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_
     }
     assert_eq!(found, expected);
 
-    // Fewer lanes than stages: each job is found all the same.
+    // Memory has fewer lanes than stages. Each job is found nevertheless.
     let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_lanes = 2").start_with_database("app");
     client.run("SELECT queue.create('q', stages => '{a, b, c, d}')");
     client.run(
@@ -236,15 +231,13 @@ fn what_a_worker_has_written_and_advance_are_one() {
     let job = client.enqueue(&q);
     client.run("CREATE TABLE IF NOT EXISTS stages_effects (job_id bigint, stage text)");
     let id = client.claim(&q);
-    client.run("BEGIN");
-    client.run(&format!("INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id})"));
+    client.run(&format!("BEGIN; INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id})"));
     let mut other = connect();
     assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "not before the commit");
     other.refused(&format!("SELECT queue.advance({id})"), "55006");
     client.run("ROLLBACK");
     assert_eq!(attempts(&mut client, job), ["fetch 1 running"]);
-    client.run("BEGIN");
-    client.run(&format!("SAVEPOINT s; SELECT queue.advance({id}, 'store'); ROLLBACK TO s"));
+    client.run(&format!("BEGIN; SAVEPOINT s; SELECT queue.advance({id}, 'store'); ROLLBACK TO s"));
     client.run(&format!("INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id})"));
     client.refused(&format!("SELECT queue.advance({id})"), "QJ001");
     client.run("ROLLBACK");
@@ -271,7 +264,7 @@ fn a_late_worker_does_not_advance() {
 }
 
 #[test]
-fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
+fn a_worker_that_waits_for_all_stages_is_woken_by_a_job_in_any() {
     let (mut client, q) = queue(THREE);
     for stage in ["fetch", "parse", "store"] {
         let mut sleeper = connect();
@@ -281,7 +274,7 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
         wait_asleep(&mut client, pid);
         match stage {
             "fetch" => drop(client.enqueue(&q)),
-            // By an advance, of what the one before has claimed.
+            // The running attempt of the previous stage advances.
             _ => {
                 let id: i64 = client
                     .value(&format!("SELECT id FROM queue.attempts WHERE queue_name = '{q}' AND state = 'running'"));
@@ -290,7 +283,7 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
         }
         assert_eq!(waiting.join().unwrap(), [stage]);
     }
-    // A session that waits for another stage sleeps on; CALL queue.wait is for all of them.
+    // A session that waits for another stage sleeps on. `CALL queue.wait` waits for all stages.
     let mut sleeper = connect();
     let pid = sleeper.pid();
     let sql = format!("SELECT stage FROM queue.claim('{q}', wait => '10 s', stage => 'parse')");
@@ -303,13 +296,10 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
     assert_eq!(waiting.join().unwrap(), ["parse"]);
 
-    // Also by a stage that there was not when it went to sleep.
+    // A stage that was added while the session slept wakes it, too.
     client.claim(&q);
-    let mut sleeper = connect();
-    let pid = sleeper.pid();
     let sql = format!("SELECT stage FROM queue.claim('{q}', wait => '10 s')");
-    let waiting = thread::spawn(move || sleeper.column::<String>(&sql));
-    wait_asleep(&mut client, pid);
+    let waiting = asleep::<String>(&mut client, connect(), sql);
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse, store, ship}}')"));
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'ship')"));
     assert_eq!(waiting.join().unwrap(), ["ship"]);
@@ -331,18 +321,18 @@ fn a_claim_of_several_stages_takes_their_jobs_only() {
             "SELECT queue_name, stage FROM queue.claim_any('{{{}}}', 9, stages => '{{{stages}}}')",
             names.join(",")
         );
-        other_client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+        other_client.rows(&sql)
     };
     let of = |name: &String, stage: &str| (name.clone(), Some(stage.to_owned()));
-    // The first queue that has a job of the named stages, in the order of the names.
+    // The first named queue and stage that has a job is served.
     assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), [of(&other, "b")]);
     assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), [of(&q, "fetch"), of(&q, "store")]);
     assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), []);
-    // NULL stands for all stages, also beside one of them.
+    // NULL means all stages, also beside a named stage.
     assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [(plain.clone(), None)]);
     assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [of(&q, "parse")]);
     assert_eq!(claim(&[&q, &other], "fetch,NULL"), [of(&other, "a")]);
-    // A queue that has none of its stages keeps no job of another one waiting.
+    // A queue without the named stages does not hide jobs of another queue.
     assert_eq!(claim(&[&q, &plain, &other], "none,parse,b"), []);
     client.run(&format!("SELECT queue.enqueue('{other}', stage => 'b')"));
     assert_eq!(claim(&[&q, &plain, &other], "none,parse,b"), [of(&other, "b")]);
@@ -361,7 +351,7 @@ fn a_claim_of_several_stages_sleeps_until_one_of_them_has_a_job() {
     wait_asleep(&mut client, pid);
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
     wait_asleep(&mut client, pid);
-    // A stage that was not there when the call began.
+    // A stage that was added after the call began.
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse, store, later}}')"));
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'later')"));
     assert_eq!(waiting.join().unwrap(), ["later"]);
@@ -387,7 +377,7 @@ fn a_call_waits_for_at_most_64_lanes() {
 }
 
 #[test]
-fn who_is_to_be_cancelled_does_not_go_on() {
+fn a_job_with_a_cancellation_request_does_not_advance() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('q', stages => '{a, b}', lease => '1 hour')");
     let (job, forced) = (client.enqueue("q"), client.enqueue("q"));
@@ -428,7 +418,7 @@ fn the_views_tell_stages_apart() {
          FROM queue.throughput WHERE queue_name = '{q}' GROUP BY stage ORDER BY stage"
     ));
     assert_eq!(parts, ["fetch 3 2 1 1 t", "parse 0 1 1 0 t"]);
-    // Counted row by row it is the same.
+    // A count row by row gives the same numbers.
     let counted = "SELECT string_agg(concat_ws(' ', lane, ready, running, enqueued, claimed, completed, failed), ','
         ORDER BY lane)
          FROM queue_internal.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue_internal.lane
@@ -460,13 +450,13 @@ fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
     assert_eq!(client.value::<i64>(&enqueue(2, "skip")), job);
     client.refused(&enqueue(2, "error"), "23505");
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
-    // While it waits, at once.
+    // While the job waits, the enqueue acts immediately.
     assert_eq!(client.value::<i64>(&enqueue(3, "replace")), job);
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("fetch"));
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.advance({id}, 'store')"));
     let id = claim_in(&mut client, &q, "store");
-    // While it runs, after this run; then the key is free.
+    // While the job runs, the enqueue acts after this run. Then the key is free.
     assert_eq!(client.value::<i64>(&enqueue(4, "rerun")), job);
     client.run(&format!("SELECT queue.complete({id})"));
     for (stage, verb) in [("fetch", "advance"), ("parse", "advance"), ("store", "complete")] {
@@ -477,14 +467,14 @@ fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
     }
     let other: i64 = client.value(&enqueue(5, "error"));
     assert_ne!(other, job);
-    // An advance of what has got new contents begins anew.
+    // An advance of a job with new contents starts anew.
     let id = client.claim(&q);
     assert_eq!(client.value::<i64>(&enqueue(6, "rerun")), other);
     client.run(&format!("SELECT queue.advance({id})"));
     assert_eq!(stage_of(&mut client, other).as_deref(), Some("fetch"));
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.advance({id}, 'store')"));
-    // An ended one is retried where it was, if nobody has its key.
+    // An ended job is retried in its last stage if its key is free.
     let id = claim_in(&mut client, &q, "store");
     client.run(&format!("SELECT queue.complete({id})"));
     let third: i64 = client.value(&enqueue(7, "skip"));

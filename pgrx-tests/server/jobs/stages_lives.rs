@@ -1,14 +1,8 @@
 //! Stages under limits, crashes and moves; stages that are added and removed while there are jobs.
 
 use crate::jobs::stages::{THREE, attempts, claim_in, stage_of};
-use crate::shared::{Database, Sql, connect, create, queue, retry_dead, wait_asleep};
+use crate::shared::*;
 use crate::storage::segments;
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 #[test]
 fn limits_hold_over_all_stages() {
@@ -21,23 +15,18 @@ fn limits_hold_over_all_stages() {
     for stage in ["'fetch'", "'parse'", "NULL"] {
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => {stage})")), 0, "{stage}");
     }
-    // What ends in one stage lets one start in another, for a session that is waiting for it.
-    let mut sleeper = connect();
-    let pid = sleeper.pid();
+    // An end in one stage lets a job start in another stage, for a session that waits for it.
     let sql = format!("SELECT id FROM queue.claim('{q}', 10, wait => '10 s', stage => 'parse')");
-    let waiting = thread::spawn(move || sleeper.column::<i64>(&sql));
-    wait_asleep(&mut client, pid);
+    let waiting = asleep::<i64>(&mut client, connect(), sql);
     client.run(&format!("SELECT queue.complete({second})"));
     assert_eq!(waiting.join().unwrap().len(), 1);
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 0);
-    // The worker's own transaction: on with this one, and the next.
+    // The worker's own transaction advances this job and claims the next.
     client.run(&format!("BEGIN; SELECT queue.advance({first}, 'store')"));
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 1);
     client.run("COMMIT");
-    assert_eq!(
-        client.value::<i64>(&format!("SELECT sum(running)::bigint FROM queue.stats WHERE queue_name = '{q}'")),
-        2
-    );
+    let found = client.value::<i64>(&format!("SELECT sum(running)::bigint FROM queue.stats WHERE queue_name = '{q}'"));
+    assert_eq!(found, 2);
 
     let (mut client, q) = queue(&format!("{THREE}, rate_limit => 3, rate_period => '1 hour', max_waiting => 4"));
     for stage in ["fetch", "parse", "store", "fetch"] {
@@ -69,7 +58,7 @@ fn groups_are_those_of_a_stage_and_keep_their_order_in_each() {
     assert_eq!(seen.len(), 3);
     assert!(seen.values().all(|order| *order == jobs), "{seen:?}");
 
-    // A forced cancel in the middle lets the next one of the group start.
+    // A forced cancel lets the next job of the group start.
     let jobs: Vec<i64> =
         client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2}}', group_key => 'g', stage => 'parse')"));
     claim_in(&mut client, &q, "parse");
@@ -83,7 +72,7 @@ fn stages_come_and_go_while_there_are_jobs() {
     let (mut client, q) = queue("");
     let before = client.enqueue(&q);
     client.run(&format!("SELECT queue.alter('{q}', {THREE})"));
-    // What was there before the stages is outside of them: claims of all find it.
+    // Jobs from before the queue got stages have no stage. Claims of all stages find them.
     assert_eq!(stage_of(&mut client, before), None);
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.advance({id})"));
@@ -96,15 +85,13 @@ fn stages_come_and_go_while_there_are_jobs() {
     for list in ["fetch, store", "fetch, store, pack", "parsed"] {
         let failure = client.refused(&format!("SELECT queue.alter('{q}', stages => '{{{list}}}')"), "55000");
         assert!(failure.message.contains("stage \"parse\""), "{failure:?}");
-        // While memory does not know how many, one of them is named.
+        // While memory does not know the number of jobs, the error names one of them.
         assert!(failure.detail == "Live jobs: 2." || failure.detail.contains("One of them is job"), "{failure:?}");
     }
     client.refused(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')"), "55000");
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{parse, pack, fetch}}')"));
-    assert_eq!(
-        client.value::<String>(&format!("SELECT stages::text FROM queue.queues WHERE queue_name = '{q}'")),
-        "{parse,pack,fetch}"
-    );
+    let found = client.value::<String>(&format!("SELECT stages::text FROM queue.queues WHERE queue_name = '{q}'"));
+    assert_eq!(found, "{parse,pack,fetch}");
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.advance({id})"));
     assert_eq!(stage_of(&mut client, before).as_deref(), Some("pack"));
@@ -114,12 +101,12 @@ fn stages_come_and_go_while_there_are_jobs() {
     client.run(&format!("SELECT queue.complete({id})"));
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
-    // Nothing lives: all stages can go, and what was there is still known.
+    // Without living jobs all stages can be removed. Their ended jobs are still known.
     client.run(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')"));
     client.refused(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"), "22023");
     assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
     assert_eq!(attempts(&mut client, before).len(), 5);
-    // One whose stage is gone begins where jobs come in.
+    // A job whose stage was removed starts in the first stage.
     assert_eq!(client.value::<i64>(&retry_dead(&q)), 1);
     assert_eq!(
         client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND stage IS NULL")),
@@ -127,7 +114,7 @@ fn stages_come_and_go_while_there_are_jobs() {
     );
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id})"));
-    // And they can come again.
+    // The stages can be added again.
     client.run(&format!("SELECT queue.alter('{q}', {THREE})"));
     client.run(&format!("SELECT queue.retry({before})"));
     assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
@@ -145,12 +132,10 @@ fn stages_come_and_go_while_there_are_jobs() {
 fn a_stage_is_not_removed_under_an_open_transaction_nor_entered_after() {
     let (mut client, q) = queue(THREE);
     let mut producer = connect();
-    producer.run("BEGIN");
-    producer.run(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
+    producer.run(&format!("BEGIN; SELECT queue.enqueue('{q}', stage => 'store')"));
     client.refused(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"), "55000");
     producer.run("ROLLBACK");
-    client.run("BEGIN");
-    client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
+    client.run(&format!("BEGIN; SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
     producer.refused(&format!("SELECT queue.enqueue('{q}', stage => 'store')"), "55006");
     let id = {
         producer.enqueue(&q);
@@ -165,7 +150,7 @@ fn a_stage_is_not_removed_under_an_open_transaction_nor_entered_after() {
     producer.refused(&format!("SELECT queue.enqueue('{q}', stage => 'store')"), "22023");
 }
 
-/// Takes a job on by one stage, writing down that it was there. False: there is none.
+/// Advances a job by one stage and records the visit. Returns false if there is no job.
 fn work(client: &mut Client, stage: &str, next: &str) -> Result<bool, postgres::Error> {
     let mut transaction = client.transaction()?;
     let sql = format!("SELECT id, job_id, stage FROM queue.claim('q', stage => {stage})");
@@ -184,10 +169,8 @@ fn work(client: &mut Client, stage: &str, next: &str) -> Result<bool, postgres::
 #[test]
 fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
     const JOBS: i64 = 600;
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.run(&format!(
         "SELECT queue.create('q', {THREE}, lease => '500 ms', backoff_base => '0', max_attempts => 1000)"
     ));
@@ -213,7 +196,7 @@ fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
                     match work(connected, stage, "advance(") {
                         Ok(true) => {}
                         Ok(false) => thread::sleep(Duration::from_millis(5)),
-                        // The server is gone; a process of it may be left to say so.
+                        // The server has ended. A last process of it may still answer.
                         Err(e) if e.as_db_error().is_none() || error::code(&e).starts_with("57P") => client = None,
                         Err(e) => panic!("{}: {e:?}", error::code(&e)),
                     }
@@ -222,14 +205,12 @@ fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
         }
         for round in 1..=3 {
             let share = JOBS * 3 * round / 4;
-            wait::until("some are through", || {
-                (client.value::<i64>("SELECT count(*) FROM passed") >= share).then_some(())
-            });
+            wait::until_true("some are through", || client.value::<i64>("SELECT count(*) FROM passed") >= share);
             cluster.restart_killed();
             client = cluster.connect_to("app");
         }
-        wait::until("all are through", || {
-            (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'completed'") == JOBS).then_some(())
+        wait::until_true("all are through", || {
+            client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'completed'") == JOBS
         });
         stop.store(true, Ordering::Relaxed);
     });
@@ -249,13 +230,13 @@ fn jobs_in_stages_move_with_their_segments() {
     let job: i64 = client.value(&format!("SELECT queue.enqueue('q', jsonb_build_object('n', '{large}'))"));
     let running: i64 = client.value("SELECT queue.enqueue('q', stage => 'store')");
     let running_id = claim_in(&mut client, "q", "store");
-    // Through the whole ring, so that what lives has to move.
+    // The ring turns once, so that living jobs have to move.
     let turn = |client: &mut Client| {
         let until = segments::fillings(client) + 10;
-        wait::until("the ring turns", || {
+        wait::until_true("the ring turns", || {
             client.run("SELECT queue.enqueue_many('filler', array_fill(jsonb '1', ARRAY[700]))");
             client.run("SELECT count(*) FROM (SELECT queue.complete(id) FROM queue.claim('filler', 1000)) AS done");
-            (segments::fillings(client) >= until).then_some(())
+            segments::fillings(client) >= until
         });
     };
     for (stage, verb) in [("fetch", "advance"), ("parse", "advance"), ("store", "complete")] {
@@ -294,20 +275,20 @@ fn a_batch_for_several_stages_meets_the_removal_of_any() {
 fn lanes_of_former_stages_go_and_are_bounded() {
     let (_database, mut client) = Database::new().with_queue("q", "stages => ARRAY['first']");
     let lanes = "SELECT FROM queue_internal.lane WHERE stage IS NOT NULL";
-    // Without a job they go.
+    // Lanes of removed stages without jobs are freed.
     for n in 0..30 {
         client.run(&format!(
             "SELECT queue.alter('q', stages => ARRAY(SELECT 's{n}_' || i FROM generate_series(1, 7) AS i))"
         ));
     }
     assert_eq!(client.count(lanes), 14);
-    // With a job they stay, and are found by their names.
+    // Lanes with a job stay, and claims find them by their stage names.
     let job: i64 = client.value("SELECT queue.enqueue('q')");
     client.run("SELECT queue.cancel(job_id) FROM queue.jobs; SELECT queue.alter('q', stages => ARRAY['last'])");
     client.run("SELECT queue.alter('q', stages => ARRAY['end']); SELECT queue.alter('q', stages => ARRAY['last'])");
     assert_eq!(client.value::<String>(&format!("SELECT stage FROM queue.job({job})")), "s29_1");
     assert!(client.count(lanes) < 14);
-    // Up to a bound.
+    // The number of lanes is bounded.
     let change = |n: i64| {
         format!("SELECT queue.alter('q', stages => ARRAY(SELECT 'u{n}_' || i FROM generate_series(1, 30) AS i))")
     };
@@ -319,6 +300,6 @@ fn lanes_of_former_stages_go_and_are_bounded() {
     }
     let failure = client.failure(&change(34));
     assert_eq!((failure.code.as_str(), failure.message.as_str()), ("53400", "queue \"q\" has had too many stages"));
-    // Stages of before come back.
+    // Earlier stages can be added again.
     client.run(&change(3));
 }

@@ -1,29 +1,20 @@
-//! A suspended job that goes on at a time at the latest: whichever comes first, that time or the end of the others.
+//! A suspended job with a time goes on at that time or at the end of the jobs it waits for, whichever comes first.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicI32;
 
-use postgres::Client;
 use queue_tests::installation::run;
-use queue_tests::{Cluster, wait};
 
 use crate::jobs::after::{database, maintain};
-use crate::random::Random;
-use crate::shared::{Database, Sql, becomes, create};
+use crate::shared::*;
 use crate::storage::segments::cluster;
 
-/// Claims a job of `own`, and suspends it until these jobs of `q` have ended, or a time has come. Returns the job.
+/// Claims a job of `own` and suspends it until these jobs of `q` have ended, or until the time. Returns the job.
 fn suspended(client: &mut Client, after: &[i64], upon: &str, until: &str) -> i64 {
     static PRIORITY: AtomicI32 = AtomicI32::new(0);
-    // It comes before all others.
+    // The job comes before all others.
     let priority = PRIORITY.fetch_sub(1, Ordering::Relaxed);
     let job: i64 = client.value(&format!("SELECT queue.enqueue('own', priority => {priority})"));
-    let (id, claimed): (i64, i64) = {
-        let row = client.query_one("SELECT id, job_id FROM queue.claim('own')", &[]).unwrap();
-        (row.get(0), row.get(1))
-    };
+    let (id, claimed): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('own')");
     assert_eq!(claimed, job);
     client.run(&format!("SELECT queue.suspend({id}, ARRAY{after:?}, '{upon}', '\"begun\"', {until})"));
     job
@@ -38,7 +29,6 @@ fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
     let (_database, mut client) = database();
     own(&mut client);
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 2)");
-    // The time comes first.
     let timed = suspended(&mut client, &jobs, "ended", "clock_timestamp() + interval '30 ms'");
     let ended = suspended(&mut client, &jobs, "ended", "now() + interval '1 hour'");
     let first = suspended(&mut client, &jobs, "any", "now() + interval '1 hour'");
@@ -52,7 +42,7 @@ fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
         client.value(&format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.inputs({id})"))
     };
     assert_eq!(inputs(&mut client), "ready ready", "the worker sees that it was the time");
-    // The others have ended first: at once, and not at the time.
+    // The other jobs end first, so the job goes on before its time.
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     assert_eq!((client.state(first), client.state(ended)), ("ready".into(), "held".into()));
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
@@ -64,7 +54,7 @@ fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
     client.run(&format!("SELECT queue.complete({id})"));
     let states: Vec<String> = client.column(&format!("SELECT state FROM queue.job_attempts({timed}) ORDER BY id"));
     assert_eq!(states, ["suspended", "superseded", "completed"]);
-    // Without a time it waits for the others alone, and a condition that cannot be met any more skips it.
+    // Without a time the job waits for the others alone. If the condition can no longer be met, the job is skipped.
     let other = client.enqueue("q");
     let skipped = suspended(&mut client, &[other], "completed", "now() + interval '1 hour'");
     client.run(&format!("SELECT queue.cancel({other})"));
@@ -99,7 +89,7 @@ fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
     for until in ["'infinity'", "'-infinity'"] {
         client.refused(&format!("SELECT queue.suspend({id}, until => {until})"), "22023");
     }
-    // What is wrong with the jobs is said nevertheless.
+    // Errors about the jobs are still reported.
     client.refused(&format!("SELECT queue.suspend({id}, '{{16000000015}}', until => now() - interval '1 s')"), "P0002");
     let answer = |client: &mut Client, arguments: &str| -> String {
         client.value(&format!(
@@ -112,7 +102,7 @@ fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
     let answered = answer(&mut client, &format!("\"after\": [{other}], \"until\": \"2001-01-01 00:00:00+00\""));
     assert_eq!(answered, "suspended");
     assert_eq!(client.state(job), "ready");
-    // A condition that is met leaves nothing to wait for.
+    // If the condition is met already, the job does not wait.
     client.run(&format!("SELECT queue.cancel({other})"));
     let met = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
     assert_eq!(client.state(met), "ready");
@@ -132,11 +122,11 @@ fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
     client.run(&format!("SELECT queue.reschedule({job}, clock_timestamp() + interval '30 ms')"));
     becomes(&mut client, job, "ready");
     assert_eq!(client.value::<i32>(&format!("SELECT priority FROM queue.job({job})")), 5);
-    // A time that is past is now.
+    // A time in the past means now.
     let job = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
     client.run(&format!("SELECT queue.reschedule({job}, now() - interval '1 s')"));
     becomes(&mut client, job, "ready");
-    // The end of the others still counts after a change.
+    // After a change the end of the others still counts.
     let job = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
     client.run(&format!("SELECT queue.reprioritize({job}, 5); SELECT queue.cancel({other})"));
     becomes(&mut client, job, "ready");
@@ -149,7 +139,7 @@ fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
     client.run("SELECT queue.enqueue('own', '7', unique_key => 'k', on_duplicate => 'replace', delay => '1 hour')");
     becomes(&mut client, keyed, "ready");
     assert_eq!(client.value::<String>(&format!("SELECT payload::text FROM queue.job({keyed})")), "7");
-    // A retry by hand, and a cancel, end the wait.
+    // A retry by hand and a cancel end the wait.
     client.run("SELECT queue.purge('own')");
     let [retried, cancelled] = [0; 2].map(|_| suspended(&mut client, &[other], "ended", "now() + interval '1 hour'"));
     client.run(&format!("SELECT queue.retry({retried}), queue.cancel({cancelled})"));
@@ -162,7 +152,7 @@ fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
     let (database, mut client) = Database::new().with_queue("q", "");
     own(&mut client);
     let other = client.enqueue("q");
-    // The call is committed after its time, when the worker's cursor has passed that.
+    // The suspend commits after its time, when the worker's cursor has passed that time.
     let late = client.enqueue("own");
     let id = client.claim("own");
     client.run(&format!(
@@ -170,17 +160,17 @@ fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
     ));
     let mut session = database.connect();
     let passing: i64 = session.value("SELECT queue.enqueue('q', delay => '60 ms')");
-    wait::until("time passes", || (session.state(passing) == "ready").then_some(()));
+    wait::until_true("time passes", || session.state(passing) == "ready");
     client.run("COMMIT");
-    wait::until("it goes on", || (client.state(late) == "ready").then_some(()));
+    wait::until_true("it goes on", || client.state(late) == "ready");
     client.run("SELECT queue.complete(id) FROM queue.claim('own', wait => '10 s')");
-    // One that adds members to it does not keep it, either.
+    // An open transaction that adds members does not keep it, either.
     let job: i64 = client.value("SELECT queue.enqueue('own')");
     let id = client.claim("own");
     client.run(&format!("SELECT queue.enqueue('q', flow => {job})"));
     session.run(&format!("BEGIN; SELECT queue.enqueue('q', flow => {job})"));
     client.run(&format!("SELECT queue.suspend({id}, until => clock_timestamp() + interval '50 ms')"));
-    wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
+    wait::until_true("it goes on", || client.state(job) == "ready");
     session.run("COMMIT");
     let id: i64 = client.value("SELECT id FROM queue.claim('own', wait => '10 s')");
     assert_eq!(client.count(&format!("SELECT FROM queue.inputs({id}) WHERE state = 'ready'")), 2);
@@ -222,11 +212,11 @@ fn the_time_and_the_last_end_come_together_and_it_goes_on_once() {
             }
         });
         let mut ran: Vec<i64> = Vec::new();
-        wait::until("all go on", || {
+        wait::until_true("all go on", || {
             ran.extend(
                 client.column::<i64>("SELECT job_id FROM queue.claim('own', 100) WHERE queue.complete(id) IS NOT NULL"),
             );
-            (ran.len() >= JOBS).then_some(())
+            ran.len() >= JOBS
         });
         thread::sleep(Duration::from_millis(20));
         assert_eq!(client.count("SELECT FROM queue.claim('own', 100)"), 0);
@@ -250,9 +240,9 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
          UNION ALL SELECT FROM queue_internal.attempt_9 WHERE job_id = {moved}"
     );
     assert_eq!(client.count(&in_old), 0);
-    wait::until("it is in an old segment", || {
+    wait::until_true("it is in an old segment", || {
         client.pass_through("filler", 500);
-        (client.count(&in_old) > 0).then_some(())
+        client.count(&in_old) > 0
     });
     client.run(&format!("SELECT queue.reschedule({moved}, clock_timestamp() + interval '300 ms')"));
     let crashed = suspended(&mut client, &[other], "ended", "clock_timestamp() + interval '300 ms'");
@@ -260,7 +250,7 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
     cluster.restart_immediate();
     let mut client = cluster.connect();
     for job in [moved, crashed] {
-        wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
+        wait::until_true("it goes on", || client.state(job) == "ready");
     }
     assert_eq!(client.state(never), "held");
     assert_eq!(client.count("SELECT FROM queue.check()"), 0);
@@ -279,10 +269,10 @@ fn a_restored_database_knows_the_time() {
     client.run("CREATE DATABASE copy TEMPLATE template0");
     let mut copy = cluster.connect_to("copy");
     run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
-    wait::until("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok().then_some(()));
-    wait::until("it goes on", || (copy.state(timed) == "ready").then_some(()));
+    wait::until_true("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok());
+    wait::until_true("it goes on", || copy.state(timed) == "ready");
     assert_eq!(copy.state(waits), "held");
     copy.run(&format!("SELECT queue.cancel({other})"));
-    wait::until("it goes on", || (copy.state(waits) == "ready").then_some(()));
+    wait::until_true("it goes on", || copy.state(waits) == "ready");
     assert_eq!(copy.count("SELECT FROM queue.check()"), 0);
 }

@@ -1,26 +1,23 @@
-//! What a producer has said of a job's times (`start_by`, `start_within`, `max_delay`) stays with the job.
-
-use postgres::Client;
-use queue_tests::{Cluster, integrity, wait};
+//! A job keeps the times that its producer has set: `start_by`, `start_within`, `max_delay`.
 
 use crate::durability::restore;
 use crate::jobs::flows::reclaim;
-use crate::shared::{Sql, create, queue};
+use crate::shared::*;
 use crate::storage::segments_races::turn;
 
-/// What was said, as `queue.job` shows it.
+/// These times as `queue.job` shows them.
 fn timing(client: &mut Client, job: i64) -> Option<String> {
     client.value(&format!("SELECT timing::text FROM queue.job({job})"))
 }
 
-/// True if the job must start this long after now, or a minute less.
+/// True if the job must start within this span from now, with a minute of tolerance.
 fn starts_within(client: &mut Client, job: i64, span: &str) -> bool {
     client.value(&format!(
         "SELECT start_by BETWEEN now() + '{span}' - interval '1 minute' AND now() + '{span}' FROM queue.job({job})"
     ))
 }
 
-/// The segments that rows of these jobs lie in.
+/// The segments in which the rows of these jobs lie.
 pub fn segments(client: &mut Client, jobs: &[i64]) -> Vec<i32> {
     let tables: Vec<String> =
         (0..10).map(|n| format!("SELECT {n} AS n, job_id FROM queue_internal.attempt_{n}")).collect();
@@ -33,11 +30,9 @@ pub fn segments(client: &mut Client, jobs: &[i64]) -> Vec<i32> {
 
 #[test]
 fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .conf("pg_queue.restore_quiet = 1")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.restore_quiet = 1"])
+            .start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "d", "max_attempts => 9, lease => '1 hour'");
     create(&mut client, "r", "lease => '1 hour'");
@@ -62,7 +57,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
     client.run(&format!("SELECT queue.reprioritize({within}, -1), queue.reschedule({within}, now() + '1 ms')"));
     check(&mut client, "a retry, a release, another priority, another time");
 
-    // Another run is asked for while the job runs: the note has what the new call says.
+    // Another run is requested during the run: the note has the times of the new call.
     let call = |client: &mut Client, more: &str| -> i64 {
         client.value(&format!("SELECT queue.enqueue('r', unique_key => 'k', on_duplicate => 'rerun'{more})"))
     };
@@ -77,12 +72,11 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
     let after = segments(&mut client, &jobs);
     assert!(before.iter().any(|segment| !after.contains(segment)), "{before:?} {after:?}");
     check(&mut client, "moves");
-    let pid = client.pid();
-    cluster.crash(pid);
+    cluster.crash(client.pid());
     let mut client = cluster.connect_to("app");
     check(&mut client, "a crash");
 
-    // A restored server reads it with other settings.
+    // A server with other settings restores it.
     let dump = cluster.pg_dump(&["app"]);
     cluster.connect().run("CREATE DATABASE copy");
     cluster.connect().run("ALTER DATABASE copy SET intervalstyle = 'sql_standard'");
@@ -97,7 +91,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
         assert!(starts_within(client, held, "2 hours"), "the span begins with the release");
     }
 
-    // The run that was asked for has what its call said.
+    // The requested run has the times of its call.
     client.run(&format!("SELECT queue.complete({running})"));
     client.maintain_until(&format!("state = 'scheduled' FROM queue.job({again})"));
     let is_so: bool = client.value(&format!(
@@ -107,7 +101,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
     ));
     assert!(is_so, "{:?}", timing(&mut client, again));
 
-    // In history, and when the jobs are retried from there. Jobs that have moved stay in the segments of old jobs.
+    // In history, and after a retry from there. Jobs that have moved stay in the segments of old jobs.
     let by = job(&mut client, ", start_by => '2200-01-01 00:00Z'");
     let put_off: i64 = client.value(
         "SELECT queue.enqueue('d', unique_key => 'k', start_within => '3 hours', max_delay => '1 hour',
@@ -118,9 +112,9 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
     assert!(said[1].as_ref().unwrap().contains("delayed_since"));
     client.run(&format!("SELECT queue.cancel(job) FROM unnest(ARRAY{jobs:?}) AS job"));
     let kept = format!("SELECT FROM queue_internal.history WHERE job_id = ANY (ARRAY{jobs:?})");
-    wait::until("they are in history", || {
+    wait::until_true("they are in history", || {
         reclaim(&mut client, 1);
-        (client.count(&kept) == 2).then_some(())
+        client.count(&kept) == 2
     });
     assert_eq!(jobs.map(|job| timing(&mut client, job)), said);
     let found = "SELECT job_id FROM queue.search('d', '$.timing.start_by starts with \"2200\"')";

@@ -1,14 +1,8 @@
-//! Topics: which queues get a job of what is published, what that job is, and that there are all of them or none.
+//! Topics: which queues get a job of an event, the contents of that job, and that all queues get it or none.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-use postgres::Client;
 use queue_tests::installation::output;
-use queue_tests::{Cluster, random, wait};
 
-use crate::shared::{Database, Sql, create, wait_blocked};
+use crate::shared::*;
 
 /// A database with topic `t` and these queues.
 fn database(queues: &[&str]) -> (Database, Client) {
@@ -23,7 +17,7 @@ fn make(client: &mut Client, queues: &[&str]) {
     client.run("SELECT queue.create_topic('t')");
 }
 
-/// The queues that got a job of a call of `publish`, in order.
+/// The queues that got a job of this call of `publish`, in order.
 fn published(client: &mut Client, arguments: &str) -> String {
     client.value(&format!(
         "SELECT coalesce(string_agg(queue_name, ' ' ORDER BY queue_name), '') FROM queue.publish('t', {arguments})"
@@ -52,7 +46,7 @@ fn a_queue_gets_one_job_of_what_matches_a_binding() {
         assert_eq!(client.value::<String>(&route), queues, "{key}");
     }
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'all'"), 8, "one each, though two match");
-    // A producer that enqueues by it gets its options; the oldest one counts.
+    // A producer that enqueues by a binding gets the options of the oldest binding.
     assert_eq!(
         client.value::<String>("SELECT pattern FROM queue.route('t', 'order.placed') WHERE queue_name = 'all'"),
         "#"
@@ -113,7 +107,7 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
         .unwrap();
     assert_eq!((job.get(0), job.get(1), job.get(2), job.get(3)), ("two", 7, 3, "c"));
     assert_eq!((job.get(4), job.get(5), job.get(6)), (true, "scheduled", "00:02:00"));
-    // What a worker gets says where it comes from, the same in all copies; the publisher's own fields stay.
+    // Each copy has the origin in its headers, and keeps the publisher's own fields.
     let events: Vec<String> = client.column(
         "SELECT headers->'event'->>'id' FROM (SELECT * FROM queue.claim('big', 100) UNION ALL SELECT *
             FROM queue.claim('plain', 100)) AS j
@@ -123,7 +117,7 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
     assert_eq!(events.len(), 2);
     assert_eq!(events[0], events[1]);
     assert_eq!(events[0].parse::<i64>().unwrap() & 15, 14, "it is neither a job's id nor an attempt's");
-    // The same pattern and filter once more changes the options, and only these.
+    // The same pattern and filter again change only the options.
     let id: i64 = client.value("SELECT binding_id FROM queue.bindings WHERE queue_name = 'plain'");
     assert_eq!(client.value::<i64>("SELECT queue.bind('t', 'plain', priority => 9)"), id);
     published(&mut client, "'{\"n\": 1}'");
@@ -131,7 +125,7 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
         client.value::<i32>("SELECT priority FROM queue.jobs WHERE payload = '{\"n\": 1}' AND queue_name = 'plain'"),
         9
     );
-    // A stage that goes stops no publisher.
+    // A removed stage does not stop publishers.
     client.run("SELECT queue.purge('steps'), queue.alter('steps', stages => '{one}')");
     assert_eq!(published(&mut client, "'{\"n\": 2}'"), "plain steps");
 }
@@ -171,7 +165,7 @@ fn topics_and_queues_share_names_and_grants_but_not_verbs() {
     client.run("SELECT queue.create_topic('t', if_not_exists => true)");
     client.run("SELECT queue.create('sql', executor => 'sql')");
     client.refused("SELECT queue.bind('t', 'sql')", "0A000");
-    // A topic with bindings, or schedules, is not dropped by mistake; a queue's bindings go with it.
+    // A topic with bindings or schedules cannot be dropped by mistake. A queue's bindings are dropped with it.
     client.run("SELECT queue.bind('t', 'q'), queue.create('other'), queue.bind('t', 'other')");
     client.refused("SELECT queue.drop('t')", "55000");
     client.run("SELECT queue.drop('other')");
@@ -211,7 +205,7 @@ fn what_a_role_may_do_with_a_topic_is_granted_on_it() {
         "RESET ROLE; SELECT queue.revoke('t', '{role}', 'observe'), queue.grant('t', '{role}', 'produce'); \
             SET ROLE {role}"
     ));
-    // It needs nothing on the queues that are bound; and what it cannot observe it does not see.
+    // The publisher needs no privilege on bound queues, and does not see queues that it cannot observe.
     assert_eq!(published(&mut client, "'{\"password\": \"x\"}', 'secret.a'"), "mine other");
     assert_eq!(client.count("SELECT FROM queue.topics") + client.count("SELECT FROM queue.bindings"), 0);
     client.run("SELECT queue.unbind('t', 'mine')");
@@ -230,7 +224,7 @@ fn there_are_all_copies_or_none() {
     client.run("SELECT queue.create('full', max_waiting => 1), queue.enqueue('full')");
     client.run("SELECT queue.bind('t', 'a'), queue.bind('t', 'b'), queue.bind('t', 'full')");
     let jobs = "SELECT FROM queue.jobs WHERE queue_name IN ('a', 'b', 'full')";
-    // max_waiting is between a queue and its own producers, unless the binding says otherwise.
+    // max_waiting limits a queue's own producers, and publishers only if the binding says so.
     assert_eq!(published(&mut client, "'1'"), "a b full");
     client.run("SELECT queue.bind('t', 'full', on_full => 'drop')");
     assert_eq!(published(&mut client, "'2'"), "a b");
@@ -241,7 +235,7 @@ fn there_are_all_copies_or_none() {
     client.refused("SELECT queue.publish_many('t', ARRAY['3']::jsonb[])", "53400");
     assert_eq!(client.count(jobs), before);
     client.run("SELECT queue.unbind('t', 'full')");
-    // A key counts in each queue by itself.
+    // A unique key counts in each queue separately.
     client.run("SELECT queue.enqueue('b', unique_key => 'k')");
     let before = client.count(jobs);
     client.refused("SELECT queue.publish('t', unique_key => 'k', on_duplicate => 'error')", "23505");
@@ -257,7 +251,7 @@ fn there_are_all_copies_or_none() {
     assert_eq!(client.value::<i64>("SELECT dropped FROM queue.topics"), 2);
     dropper.run("COMMIT");
     assert_eq!(published(&mut client, "'{}'"), "a");
-    // A flow waits for all subscribers, and copies can be after a job.
+    // A flow waits for all copies, and copies can have predecessors.
     client.run("SELECT queue.create('c'), queue.bind('t', 'c'), queue.create('f')");
     client.run("BEGIN");
     let flow: i64 = client.value("SELECT queue.enqueue_flow('f', open => true)");
@@ -274,7 +268,7 @@ fn dead_jobs_and_schedules_can_go_to_a_topic() {
     let (_database, mut client) = database(&["alerts", "grave", "back"]);
     create(&mut client, "pay.eu", "max_attempts => 1, dead_letter => 't'");
     client.run("SELECT queue.bind('t', 'alerts', 'pay.*'), queue.bind('t', 'grave', 'x'), queue.bind('t', 'back', '')");
-    // No way leads back, whichever of its parts comes last.
+    // A cycle is refused, whichever part comes last.
     let circle = client.failure("SELECT queue.bind('t', 'pay.eu')");
     assert_eq!(
         (circle.code.as_str(), circle.detail.as_str()),
@@ -296,7 +290,7 @@ fn dead_jobs_and_schedules_can_go_to_a_topic() {
         .unwrap();
     assert_eq!((copy.get(0), copy.get(1), copy.get(2), copy.get(3)), ("pay.eu", "refused", "1", 3));
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'grave'"), 0);
-    // A full subscriber keeps no job from dying.
+    // A full subscriber does not block a job from dying.
     client.run(
         "SELECT queue.alter('grave', max_waiting => 1), queue.enqueue('grave'), \
         queue.bind('t', 'grave', '#', on_full => 'error')",
@@ -306,7 +300,7 @@ fn dead_jobs_and_schedules_can_go_to_a_topic() {
     client.run(&format!("SELECT queue.fail({id}, 'refused')"));
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'grave'"), 1);
     client.run("SELECT queue.unbind('t', 'grave')");
-    // A slot is published once: only what gets the empty key.
+    // A slot is published once, to the bindings that match the empty key.
     client.run("SELECT queue.schedule('tick', 't', '{\"tick\": true}', every => '1 year')");
     assert_eq!(client.value::<String>("SELECT queue_name FROM queue.schedules"), "t");
     let job: i64 = client.value("SELECT queue.run_schedule('tick')");
@@ -314,13 +308,13 @@ fn dead_jobs_and_schedules_can_go_to_a_topic() {
     let row = row.unwrap();
     assert_eq!((row.get(0), row.get(1), row.get(2)), ("back", "{\"tick\": true}", "tick"));
     client.run("SELECT queue.schedule('tick', 't', every => '200 ms')");
-    wait::until("slots are published", || {
-        (client.count("SELECT FROM queue.jobs WHERE queue_name = 'back' AND payload = '{}'") >= 3).then_some(())
+    wait::until_true("slots are published", || {
+        client.count("SELECT FROM queue.jobs WHERE queue_name = 'back' AND payload = '{}'") >= 3
     });
     client.run("SELECT queue.unbind('t', 'back')");
     let unrouted: i64 = client.value("SELECT unrouted FROM queue.topics");
-    wait::until("slots go on with nobody bound", || {
-        (client.value::<i64>("SELECT unrouted FROM queue.topics") > unrouted + 1).then_some(())
+    wait::until_true("slots go on with nobody bound", || {
+        client.value::<i64>("SELECT unrouted FROM queue.topics") > unrouted + 1
     });
     assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
 }
@@ -352,13 +346,13 @@ fn a_publish_has_the_copies_of_one_committed_state() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // An older snapshot publishes by the bindings of the call.
+    // With an older snapshot, a publish uses the bindings at the time of the call.
     let mut old = database.connect();
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.topics");
     client.run("SELECT queue.unbind('t', 'both')");
     assert_eq!(published(&mut old, "'{}', 'a.b'"), "one");
     old.run("ROLLBACK");
-    // And a transaction by its own, also in one statement.
+    // A transaction uses its own bindings, also in one statement.
     client.run("BEGIN");
     let queues: String = client.value(
         "SELECT string_agg(p.queue_name, ' ') FROM queue.bind('t', 'both', 'z') AS b,
@@ -370,7 +364,7 @@ fn a_publish_has_the_copies_of_one_committed_state() {
     assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
 }
 
-/// Of each event that is there, the queues that have a job of it.
+/// For each event, the number of queues that have a job of it.
 fn copies(client: &mut Client) -> BTreeMap<String, i64> {
     let rows = client.query("SELECT payload->>'event', count(*) FROM queue.jobs GROUP BY 1", &[]).unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
@@ -408,7 +402,7 @@ fn a_crash_leaves_all_copies_of_an_event_or_none() {
             }
             n += 1;
             if n > most + 20 {
-                // The point lies on no way of a publish.
+                // A publish does not pass this fault point.
                 cluster.restart_immediate();
                 break;
             }
@@ -448,8 +442,7 @@ fn topics_are_dumped_and_restored() {
     let mut client = target.connect_to("app");
     client.run("SELECT queue.adopt()");
     for queue in ["a", "b"] {
-        let payload = format!("SELECT payload->>'large' FROM queue.claim('{queue}')");
-        assert_eq!(client.value::<String>(&payload), large);
+        assert_eq!(client.value::<String>(&format!("SELECT payload->>'large' FROM queue.claim('{queue}')")), large);
     }
     client.run("SET ROLE publisher");
     assert_eq!(published(&mut client, "'{\"n\": 1}', 'x'"), "a b");
@@ -468,7 +461,7 @@ fn a_publisher_waits_for_nobody_who_binds() {
     binder.run("BEGIN; SELECT queue.bind('t', 'b'), queue.unbind('t', 'a')");
     client.run("SET lock_timeout = '2s'");
     assert_eq!(published(&mut client, "'{}'"), "a", "what is not committed does not count");
-    // A drop waits for a transaction that binds, and finds the binding.
+    // A drop waits for a transaction that binds, and then finds the binding.
     let mut dropper = database.connect();
     let pid = dropper.pid();
     let failure = thread::scope(|scope| {

@@ -1,21 +1,16 @@
-//! What becomes of copies: that each queue decides about its own by itself, that one which is paused, full or behind an
-//! open snapshot is in nobody's way, and how long each has its payload.
+//! Copies of events: each queue decides about its own, a paused or full queue blocks nothing, and each copy keeps its
+//! payload.
 
-use std::collections::BTreeSet;
-use std::thread;
-
-use postgres::Client;
 use queue_tests::installation::output;
-use queue_tests::{Cluster, wait};
 
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
 /// A payload of 10 kB.
 const LARGE: &str =
     "(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, 320) AS n)";
 
-/// What there is of a queue: state, payload, key, attempt of each job.
+/// The jobs of a queue: state, payload, key, attempt.
 fn jobs(client: &mut Client, queue: &str) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', state, payload, unique_key, attempt) FROM queue.jobs
@@ -23,8 +18,7 @@ fn jobs(client: &mut Client, queue: &str) -> Vec<String> {
     ))
 }
 
-/// A publish does in each queue what an enqueue of the same options does in a queue in the same state; so do both for
-/// many.
+/// In each queue a publish does the same as an enqueue with the same options. So do the calls for many.
 #[test]
 fn each_queue_decides_about_a_key_by_itself() {
     const STATES: [&str; 6] = ["new", "waiting", "delayed", "running", "completed", "dead"];
@@ -70,7 +64,7 @@ fn each_queue_decides_about_a_key_by_itself() {
             }
             let options = format!("{payload}, unique_key => 'k', on_duplicate => '{on_duplicate}'{rest}");
             if on_duplicate == "error" {
-                // One of them refuses, and so nothing happens in any.
+                // One queue refuses, so no queue gets a job.
                 let before: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
                 client.refused(&format!("SELECT queue.{publish}('{topic}', {options})"), "23505");
                 let after: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
@@ -83,7 +77,7 @@ fn each_queue_decides_about_a_key_by_itself() {
                 client.run(&format!("SELECT queue.{enqueue}('{twin}', {options})"));
                 assert_eq!(jobs(&mut client, bound), jobs(&mut client, twin), "{bound}: {options}");
             }
-            // What runs once more afterwards does so in both.
+            // The next run happens in both.
             for (bound, twin) in twins.iter().filter(|(bound, _)| bound.contains("running")) {
                 for queue in [bound, twin] {
                     let id = "SELECT queue.complete(id) FROM queue.attempts WHERE state = 'running' AND queue_name";
@@ -96,7 +90,7 @@ fn each_queue_decides_about_a_key_by_itself() {
     assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
 }
 
-/// Its copies wait; publishers, other queues and the storage go on.
+/// Copies of a paused queue wait. Publishers, other queues and the storage duty go on.
 #[test]
 fn a_paused_subscriber_is_in_nobodys_way() {
     const ROUND: i64 = 500;
@@ -111,8 +105,8 @@ fn a_paused_subscriber_is_in_nobodys_way() {
     let turned = fillings(&mut client) + 16;
     let mut other = cluster.connect();
     let mut events = 0;
-    wait::until("the ring has turned twice", || {
-        // Nobody waits here, however much is behind: statements that did would reach this limit.
+    wait::until_true("the ring has turned twice", || {
+        // No statement waits for the backlog: a wait would reach this limit.
         client.run("SET statement_timeout = '30s'");
         client.run(&format!(
             "SELECT queue.publish('t', jsonb_build_object('n', n)) FROM generate_series(1, {ROUND}) AS n"
@@ -121,10 +115,9 @@ fn a_paused_subscriber_is_in_nobodys_way() {
         for queue in ["one", "two"] {
             assert_eq!(other.work_off(queue, ROUND), ROUND, "{queue} after {events} events");
         }
-        (fillings(&mut client) >= turned).then_some(())
+        fillings(&mut client) >= turned
     });
-    let waiting = "SELECT ready FROM queue.stats WHERE queue_name = 'paused'";
-    assert_eq!(client.value::<i64>(waiting), events);
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'paused'"), events);
     client.run("SELECT queue.resume('paused')");
     let mut left = events;
     while left > 0 {
@@ -135,8 +128,7 @@ fn a_paused_subscriber_is_in_nobodys_way() {
     assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
 }
 
-/// Memory knows a few of the copies only, an old snapshot pins the segments, and each copy reaches its worker once, in
-/// order.
+/// Memory holds a few of the copies and an old snapshot pins the segments. Each copy reaches its worker once, in order.
 #[test]
 fn copies_beyond_what_memory_holds_come_beside_an_open_snapshot() {
     const EVENTS: i64 = 5_000;
@@ -186,7 +178,7 @@ fn copies_beyond_what_memory_holds_come_beside_an_open_snapshot() {
     assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
 }
 
-/// The jobs whose payload is there and right.
+/// The jobs whose payload exists and is right.
 fn whole(client: &mut Client, jobs: &[i64]) -> BTreeSet<i64> {
     let list = jobs.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
     let sql = format!(
@@ -214,15 +206,15 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
          SELECT queue.fail(id, 'no') FROM queue.claim('dies')",
     );
     let turned = fillings(&mut client) + 80;
-    wait::until("the ring has turned ten times", || {
+    wait::until_true("the ring has turned ten times", || {
         client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{1000}'))");
         assert_eq!(client.work_off("filler", 1_000), 1_000);
-        (fillings(&mut client) >= turned).then_some(())
+        fillings(&mut client) >= turned
     });
     assert_eq!(client.count(&format!("SELECT FROM queue.job({ends})")), 0, "retention is over");
     let all = BTreeSet::from([dies, kept, late, waits]);
     assert_eq!(whole(&mut client, &jobs), all);
-    // Another server has them, too.
+    // A restored server has the payloads, too.
     let file = cluster.dir().join("all.dump").display().to_string();
     output(cluster.command("pg_dump").args(["-Fc", "-f", &file, "postgres"]));
     client.run(&format!("SELECT queue.forget({kept})"));
@@ -234,7 +226,7 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
     restored.run("SELECT queue.adopt()");
     assert_eq!(whole(&mut restored, &jobs), all);
     for client in [&mut client, &mut restored] {
-        // What goes on has it.
+        // Jobs that go on have their payload.
         client.run(&format!("SELECT queue.retry({dies}), queue.reschedule({late}, now())"));
         let claimed: BTreeSet<i64> = ["dies", "late", "waits"]
             .iter()
@@ -251,8 +243,8 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
     }
 }
 
-/// pgmq makes a regular expression of a pattern. Both say the same of a key wherever both define it: there `#` is text
-/// of any length, here it is any number of words, so that they differ only where one stands beside a dot and for no
+/// pgmq makes a regular expression of a pattern. Both match the same keys wherever both define the pattern. In pgmq `#`
+/// is text of any length, here it is any number of words. So they differ only if `#` stands beside a dot and matches no
 /// word.
 #[test]
 fn patterns_match_what_pgmqs_regular_expressions_match() {
@@ -265,8 +257,7 @@ fn patterns_match_what_pgmqs_regular_expressions_match() {
              WHERE length < 4
          ) SELECT text FROM texts",
     );
-    // A topic for each pattern would be many; a queue can have many bindings, of which the oldest is named. So one at a
-    // time.
+    // One topic with one binding at a time: with many bindings a publish names only the oldest one.
     client.run(
         "CREATE FUNCTION differences() RETURNS TABLE (pattern text, key text, ours boolean) LANGUAGE plpgsql AS $$
          DECLARE p text; k text; theirs boolean; BEGIN
@@ -283,7 +274,7 @@ fn patterns_match_what_pgmqs_regular_expressions_match() {
     );
     let pairs: i64 = client.value("SELECT count(*) * (SELECT count(*) FROM words WHERE text !~ '[*#]') FROM words");
     assert!(pairs > 10_000, "{pairs}");
-    // There `a.#` wants a dot behind a.
+    // pgmq's `a.#` needs a dot behind `a`.
     let odd =
         client.column::<String>("SELECT pattern || ' ' || key FROM differences() WHERE pattern !~ '#' OR NOT ours");
     assert_eq!(odd, [""; 0]);

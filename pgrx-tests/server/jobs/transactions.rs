@@ -1,10 +1,9 @@
-//! The verbs in transactions of all kinds: isolation levels, everything in one, savepoints, PL/pgSQL's exception
+//! The verbs in all kinds of transactions: isolation levels, one large transaction, savepoints, PL/pgSQL's exception
 //! blocks, two-phase commit.
 
-use postgres::{Client, IsolationLevel};
-use queue_tests::wait;
+use postgres::IsolationLevel;
 
-use crate::shared::{Database, Sql, connect, queue};
+use crate::shared::*;
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -21,7 +20,7 @@ fn every_verb_works_at_every_isolation_level() {
         let mut client = at(level);
         let mut other = connect();
         let mut verb = |client: &mut Client, sql: &str| {
-            // With a snapshot that is older than what the verb must see.
+            // The transaction's snapshot is older than the rows that the verb must see.
             client.run("BEGIN; SELECT count(*) FROM pg_class");
             other.run(&format!("SELECT queue.enqueue('{q}')"));
             let rows: Vec<Option<String>> = client.column(sql);
@@ -63,7 +62,7 @@ fn every_verb_works_at_every_isolation_level() {
         if level == "READ COMMITTED" {
             verb(&mut client, &format!("SELECT queue.forget({job})::text"));
         } else {
-            // It would not see all there is to forget.
+            // The old snapshot does not see all rows that must be forgotten.
             client.refused(&format!("SELECT queue.forget({job})"), "25001");
         }
         verb(&mut client, &format!("SELECT queue.pause('{q}')::text"));
@@ -85,12 +84,11 @@ fn what_was_committed_after_the_snapshot_can_be_claimed_and_completed() {
         let job = other.enqueue(&q);
         assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.claim('{q}')")), job, "{level}");
         client.run("COMMIT");
-        // Claimed elsewhere, after this transaction's snapshot.
+        // Another session claims after this transaction's snapshot.
         client.run("BEGIN; SELECT count(*) FROM pg_class");
         let job = other.enqueue(&q);
         let id = other.claim(&q);
-        client.run(&format!("SELECT queue.complete({id})"));
-        client.run("COMMIT");
+        client.run(&format!("SELECT queue.complete({id}); COMMIT"));
         assert_eq!(other.state(job), "completed", "{level}");
         other.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     }
@@ -143,7 +141,7 @@ fn two_open_serializable_claims_both_commit() {
         sessions.iter_mut().map(|session| session.value(&format!("SELECT job_id FROM queue.claim('{q}')"))).collect();
     got.sort_unstable();
     assert_eq!(got, [one, two]);
-    // Each has read the other's claim log only through the verbs, so neither has to give way.
+    // Each session read the other's claim log only through the verbs, so neither fails to serialise.
     sessions[0].run("ROLLBACK; BEGIN");
     let again: i64 = sessions[0].value(&format!("SELECT job_id FROM queue.claim('{q}')"));
     assert!(got.contains(&again));
@@ -181,7 +179,7 @@ fn own_jobs_cannot_be_claimed_before_their_commit() {
         let jobs = [client.enqueue(&q), client.enqueue(&q)];
         client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 us')"));
         client.run("SELECT FROM queue.maintain()");
-        // Not even the first time, when the queue is read from the logs.
+        // Not even the first claim, which reads the logs, gets a job.
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         client.run("COMMIT");
@@ -225,7 +223,6 @@ fn a_claim_in_a_rolled_back_savepoint_is_offered_again_at_once() {
     let id = client.claim(&q);
     assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
     client.run("ROLLBACK TO s");
-    // The transaction is still open.
     assert_eq!(other.claim(&q), id);
     client.run("COMMIT");
     other.run(&format!("SELECT queue.complete({id})"));
@@ -267,7 +264,7 @@ fn savepoints_inside_each_other_decide_step_by_step() {
     let second = client.claim(&q);
     client.run("SAVEPOINT b");
     let third = client.claim(&q);
-    // Claimed outside, ended inside; rolled back inside.
+    // Claimed outside and ended inside the block, then rolled back inside.
     client.run(&format!("SELECT queue.complete({first})"));
     client.run("SAVEPOINT c");
     client.run(&format!("SELECT queue.complete({second}), queue.complete({third})"));
@@ -275,11 +272,10 @@ fn savepoints_inside_each_other_decide_step_by_step() {
     client.run("RELEASE b");
     client.run(&format!("SELECT queue.complete({third})"));
     client.run("ROLLBACK TO a");
-    // Of all that only the first claim is left, and it is running.
+    // Only the first claim remains, and its job runs.
     let again: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 2)"));
     assert_eq!(again, [second, third]);
-    client.run(&format!("SELECT queue.complete({first}), queue.complete({second})"));
-    client.run("COMMIT");
+    client.run(&format!("SELECT queue.complete({first}), queue.complete({second}); COMMIT"));
     let states: Vec<String> =
         client.column(&format!("SELECT state FROM queue.attempts WHERE queue_name = '{q}' ORDER BY id"));
     assert_eq!(states, ["completed", "completed", "running", "ready"]);
@@ -295,7 +291,7 @@ fn cancel_and_move_can_be_rolled_back() {
         for (begin, end) in [("BEGIN", "ROLLBACK"), ("BEGIN; SAVEPOINT s", "ROLLBACK TO s; COMMIT")] {
             client.run(begin);
             client.run(&sql);
-            // Taken, so nobody else gets it, nor waits for it.
+            // Other sessions neither get the taken job nor wait for it.
             other.run("SET lock_timeout = '20 s'");
             assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{verb}");
             assert_eq!(other.failure(&sql).code, "55006", "{verb}");
@@ -357,8 +353,7 @@ fn an_error_anywhere_in_the_transaction_gives_everything_back() {
     let (mut client, q) = queue("");
     let (one, two) = (client.enqueue(&q), client.enqueue(&q));
     let id = client.claim(&q);
-    client.run("BEGIN");
-    client.run(&format!("SELECT queue.complete({id})"));
+    client.run(&format!("BEGIN; SELECT queue.complete({id})"));
     client.claim(&q);
     let added = client.enqueue(&q);
     client.failure("SELECT 1 / 0");
@@ -414,7 +409,6 @@ fn a_transaction_that_has_claimed_or_ended_jobs_cannot_be_prepared() {
         client.run(&format!("BEGIN; SELECT FROM queue.{verb}"));
         let failure = client.failure(&format!("PREPARE TRANSACTION 'p_{q}'"));
         assert_eq!(failure.code, "0A000", "{verb}: {failure:?}");
-        // It has been rolled back.
         assert_eq!(client.state(job), "running", "{verb}");
         assert_eq!(client.state(ended), "completed", "{verb}");
         client.run("BEGIN");
@@ -446,16 +440,16 @@ fn prepared_jobs_can_be_claimed_once_they_are_committed() {
             let job: i64 = client.value(enqueue);
             client.run(&format!("PREPARE TRANSACTION '{q}_{n}'"));
             assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
-            // By whom it is ended does not matter.
+            // Any session may end it.
             let mut other = connect();
             other.run(&format!("{end} PREPARED '{q}_{n}'"));
             if end == "COMMIT" {
-                wait::until("the sleeper woke", || thread.is_finished().then_some(()));
+                wait::until_true("the sleeper woke", || thread.is_finished());
                 assert_eq!(thread.join().unwrap(), [job], "{enqueue}");
             } else {
                 assert_eq!(client.count(&format!("SELECT FROM queue.job({job})")), 0);
                 let after = client.enqueue(&q);
-                wait::until("the sleeper woke", || thread.is_finished().then_some(()));
+                wait::until_true("the sleeper woke", || thread.is_finished());
                 assert_eq!(thread.join().unwrap(), [after]);
             }
         }
@@ -465,8 +459,7 @@ fn prepared_jobs_can_be_claimed_once_they_are_committed() {
 #[test]
 fn a_prepared_job_with_a_delay_starts_when_it_is_due() {
     let (mut client, q) = queue("");
-    client.run("BEGIN");
-    client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 ms')"));
+    client.run(&format!("BEGIN; SELECT queue.enqueue('{q}', delay => '1 ms')"));
     client.run(&format!("PREPARE TRANSACTION 'late_{q}'"));
     client.run("SELECT FROM queue.maintain()");
     client.run(&format!("COMMIT PREPARED 'late_{q}'"));
@@ -482,7 +475,7 @@ fn the_view_of_one_job_agrees_with_the_view_of_all() {
     let all = format!("SELECT ROW(state, attempt, error)::text FROM queue.job({job})");
     for expected in ["(ready,1,)", "(ready,2,boom)"] {
         client.run("BEGIN; SELECT count(*) FROM pg_class");
-        // It goes on after the snapshot was taken.
+        // The job goes on after the snapshot was taken.
         let id = other.claim(&q);
         other.run(&format!("SELECT queue.fail({id}, 'boom')"));
         assert_eq!(client.column::<String>(&all), [expected]);
@@ -500,7 +493,7 @@ fn a_long_transaction_sees_changes_of_the_queue() {
         other.enqueue(&q);
         let claim = format!("SELECT max_attempts FROM queue.claim('{q}')");
         client.run("BEGIN");
-        // What the session knows of the queue is as old as this.
+        // The session's knowledge of the queue is as old as this snapshot.
         client.run(&format!("{claim}; ROLLBACK; BEGIN; SELECT count(*) FROM pg_class"));
         other.run(&format!("SELECT queue.pause('{q}')"));
         assert_eq!(client.count(&claim), 0, "{level}");
@@ -533,7 +526,7 @@ fn a_queue_exists_for_its_own_transaction_at_once_and_for_others_after_the_commi
     assert_eq!(other.column::<i32>("SELECT max_attempts FROM queue.claim('q', 9)"), [3]);
 }
 
-/// A session that wanted to end a job that is not due, and did not, does not make it due.
+/// A rolled-back cancel of a delayed job does not make it due.
 #[test]
 fn a_cancel_that_is_rolled_back_leaves_a_delayed_job_delayed() {
     let (mut client, queue) = queue("");

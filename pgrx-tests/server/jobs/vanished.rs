@@ -1,16 +1,13 @@
-//! Jobs that wait for jobs whose queue is dropped: a dropped queue's jobs hold nothing up.
+//! Jobs that wait for jobs of a dropped queue are not held up.
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::shared::{Database, Sql, becomes, create, stays};
+use crate::shared::*;
 
 /// How a job waits for another one.
 const WAYS: [&str; 4] = ["after", "flow", "suspended after", "suspended for members"];
 const UPONS: [&str; 5] = ["completed", "any", "failed", "ended", "overdue"];
-/// What the job in the dropped queue is doing.
+/// The state of the job in the dropped queue.
 const MEMBERS: [&str; 5] = ["ready", "scheduled", "running", "held", "dead"];
-/// When another job for which it waits completes.
+/// When the other predecessor completes.
 const OTHERS: [&str; 3] = ["none", "before", "later"];
 /// How the queue is dropped.
 const DROPS: [&str; 4] = ["drop", "purge, drop", "purge and drop together", "drop with another queue"];
@@ -26,7 +23,7 @@ struct Case {
 }
 
 impl Case {
-    /// All cases. The ways to drop are tried where nothing else differs.
+    /// All cases. The ways to drop are varied in one case only.
     fn all() -> Vec<Self> {
         let mut cases = Vec::new();
         for way in WAYS {
@@ -44,7 +41,7 @@ impl Case {
         cases
     }
 
-    /// What docs/workflows.md says of the job that waits.
+    /// What docs/workflows.md says about the waiting job.
     fn expected(&self) -> &'static str {
         let met = if self.way == "flow" { "completed" } else { "ready" };
         let (has_completed, has_died) = (self.other != "none", self.member == "dead");
@@ -62,14 +59,13 @@ impl Case {
         matches!(self.way, "flow" | "suspended for members")
     }
 
-    /// Makes the jobs. Returns the one that waits.
+    /// Makes the jobs. Returns the waiting one.
     fn prepare(&self, client: &mut Client, x: &str) -> i64 {
         create(client, x, "max_attempts => 1, lease => '1 hour'");
         let overdue = if self.upon == "overdue" { ", delay => '1 hour'" } else { "" };
         let parent: Option<(i64, i64)> = self.way.starts_with("suspended").then(|| {
             client.enqueue("parents");
-            let row = client.query_one("SELECT id, job_id FROM queue.claim('parents')", &[]).unwrap();
-            (row.get(0), row.get(1))
+            client.row("SELECT id, job_id FROM queue.claim('parents')")
         });
         client.run("BEGIN");
         let flow: Option<i64> = match self.way {
@@ -129,7 +125,7 @@ impl Case {
     }
 }
 
-/// Tries all cases. `crashes`: the server crashes after the drops, before the worker looks.
+/// Tries all cases. With `crashes` the server crashes after the drops, before the worker looks.
 fn try_all(crashes: bool) {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.max_lanes = 4096").start_with_database("app");
     if crashes {

@@ -1,35 +1,29 @@
-//! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`; recorded from outside, at every instant.
+//! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`. The log shows that they hold at every instant.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicI64, AtomicUsize};
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::random::Random;
-use crate::shared::{Database, Sql, connect, create, queue, wait_asleep};
+use crate::shared::*;
 
 fn fill(client: &mut Client, queue: &str, jobs: usize) {
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{jobs}}}'))"));
 }
 
-/// Claims up to this many jobs. Returns the ids of the attempts.
+/// Claims up to this many jobs. Returns the attempts' ids.
 pub fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
     client.column(&format!("SELECT id FROM queue.claim('{queue}', {most})"))
 }
 
-/// Turns the ring, with jobs of queue `churn`, until the log does not have this claim any more. After that the claims
-/// that count for a rate are known by the minute only.
+/// Turns the ring, with jobs of queue `churn`, until the log has lost this claim. After that, the claims that count for
+/// a rate are known by the minute only.
 pub fn forget_claim(client: &mut Client, id: i64) {
     for _ in 0..12 {
         client.pass_through("churn", 1000);
     }
     let gone = format!("SELECT NOT EXISTS (SELECT FROM queue_internal.claim_{} WHERE id = {id})", id & 15);
-    wait::until("the ring turns", || client.value::<bool>(&gone).then_some(()));
+    wait::until_true("the ring turns", || client.value::<bool>(&gone));
 }
 
-/// The greatest number of attempts that ran at once, as the log says: a claim is before its end.
+/// The greatest number of attempts that ran at once, by the log.
 fn most_at_once(client: &mut Client, queue: &str) -> i64 {
     client.value(&format!(
         "SELECT coalesce(max(n), 0) FROM (
@@ -94,7 +88,7 @@ fn open_transactions_count_and_rollbacks_do_not() {
 }
 
 #[test]
-fn whoever_finishes_and_claims_in_one_call_is_not_in_his_own_way() {
+fn a_worker_that_finishes_and_claims_in_one_call_does_not_block_itself() {
     let (mut client, queue) = queue("max_running => 1");
     fill(&mut client, &queue, 10);
     let mut id = client.claim(&queue);
@@ -104,7 +98,7 @@ fn whoever_finishes_and_claims_in_one_call_is_not_in_his_own_way() {
         assert_eq!(next.len(), 1);
         id = next[0];
     }
-    // In a transaction as well; and its rollback undoes both.
+    // The same holds in a transaction, and its rollback undoes both.
     fill(&mut client, &queue, 2);
     let mut tx = client.transaction().unwrap();
     tx.batch_execute(&format!("SELECT queue.complete({id})")).unwrap();
@@ -115,8 +109,8 @@ fn whoever_finishes_and_claims_in_one_call_is_not_in_his_own_way() {
     assert_eq!(claim(&mut client, &queue, 2).len(), 1);
 }
 
-/// A transaction that claims and ends by turns is not in its own way, over savepoints and while the limits change; for
-/// all others what it has ended runs until it commits.
+/// A transaction that claims and ends by turns does not block itself, over savepoints and while limits change. For
+/// other sessions its ended attempts run until it commits.
 #[test]
 fn what_a_transaction_ends_is_not_in_its_way() {
     for (limit, more, at_once) in [
@@ -147,14 +141,12 @@ fn what_a_transaction_ends_is_not_in_its_way() {
         worker.run("COMMIT");
         assert_eq!(claim(&mut client, &queue, 10).len(), at_once[1], "{limit}");
         let done = 13 * at_once[0] + 3 * at_once[1];
-        assert_eq!(
-            client.value::<i64>(&format!("SELECT completed FROM queue.stats WHERE queue_name = '{queue}'")),
-            done as i64
-        );
+        let found = client.value::<i64>(&format!("SELECT completed FROM queue.stats WHERE queue_name = '{queue}'"));
+        assert_eq!(found, done as i64);
     }
 }
 
-/// Each way in which a place becomes free wakes a session that waits for it.
+/// Every way to free a place wakes a session that waits for it.
 #[test]
 fn a_place_that_becomes_free_wakes_a_sleeper() {
     let (mut client, queue) = queue("max_running => 1, backoff_base => '0'");
@@ -176,24 +168,21 @@ fn a_place_that_becomes_free_wakes_a_sleeper() {
         if !sql.is_empty() {
             tx.take().unwrap().commit().unwrap();
         }
-        let mut sleeper = connect();
-        let pid = sleeper.pid();
         let statement = format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')");
-        let asleep = thread::spawn(move || sleeper.column::<i64>(&statement));
-        wait_asleep(&mut client, pid);
+        let sleeper = asleep::<i64>(&mut client, connect(), statement);
         match tx {
             Some(tx) => tx.rollback().unwrap(),
             None => client.run(&sql.replace('$', &id.to_string()).replace('@', &queue)),
         }
         let start = Instant::now();
-        let got = asleep.join().unwrap();
+        let got = sleeper.join().unwrap();
         assert_eq!(got.len(), 1, "{way}");
         assert!(start.elapsed() < Duration::from_secs(8), "{way}");
         client.run(&format!("SELECT queue.complete({})", got[0]));
     }
 }
 
-/// A limit that is set while more are running holds from then on; one that is taken away opens the queue.
+/// A limit below the number of running jobs applies to new starts. Removing a limit opens the queue.
 #[test]
 fn limits_change_while_jobs_run() {
     let (mut client, queue) = queue("");
@@ -210,7 +199,7 @@ fn limits_change_while_jobs_run() {
     assert_eq!(claim(&mut other, &queue, 10).len(), 5);
 }
 
-/// Of any so many claims that follow each other the last is at least a period after the first.
+/// Of any `rate + 1` consecutive claims the last is at least a period after the first.
 fn assert_rate(client: &mut Client, queue: &str, rate: usize, period: &str) {
     let sql = format!(
         "SELECT count(*) FROM (SELECT claimed_at, lag(claimed_at, {rate}) OVER (ORDER BY claimed_at) AS before
@@ -232,7 +221,7 @@ fn no_period_sees_more_starts_than_the_rate_says() {
             scope.spawn(move || {
                 let mut client = connect();
                 while done.load(Ordering::SeqCst) < JOBS {
-                    // Half of them sleep until the next period.
+                    // Half of the claims sleep until the next period.
                     let wait = if n % 2 == 0 { "1 s" } else { "0" };
                     let sql = format!("SELECT id FROM queue.claim('{queue}', {}, wait => '{wait}')", 1 + n);
                     let ids: Vec<i64> = client.column(&sql);
@@ -249,7 +238,7 @@ fn no_period_sees_more_starts_than_the_rate_says() {
         "SELECT extract(epoch FROM max(claimed_at) - min(claimed_at))::float8 FROM queue.attempts \
             WHERE queue_name = '{queue}'"
     ));
-    // Eleven periods are needed; what slept was woken when the next began.
+    // Eleven periods are needed, and sleepers are woken when the next one begins.
     assert!((2.2..10.0).contains(&length), "{length}");
 }
 
@@ -262,7 +251,7 @@ fn a_rolled_back_claim_has_used_up_the_rate() {
     tx.rollback().unwrap();
     assert_eq!(claim(&mut client, &queue, 5).len(), 1);
     assert!(claim(&mut client, &queue, 5).is_empty());
-    // What is ended without being run has not.
+    // A job that is ended without a run has not started.
     client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 4)"));
     client.run(&format!(
         "SELECT queue.cancel(job_id) \
@@ -273,9 +262,8 @@ fn a_rolled_back_claim_has_used_up_the_rate() {
 
 #[test]
 fn limits_hold_from_the_first_claim_after_a_crash() {
-    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
     create(&mut client, "few", "max_running => 2, lease => '1 hour'");
     create(&mut client, "slow", "rate_limit => 3, rate_period => '1 day', retention => '0'");
     create(&mut client, "grouped", "max_running_per_group => 1, lease => '1 hour'");
@@ -310,7 +298,7 @@ fn limits_hold_from_the_first_claim_after_a_crash() {
     assert_eq!(claim(&mut client, "slow", 10).len(), 1);
 }
 
-/// Claims until the rate lets another job start, and checks when it did.
+/// Claims until the rate allows another start, and checks its time.
 fn assert_rate_goes_on(client: &mut Client, rate: usize, period: &str) {
     assert_eq!(client.count("SELECT FROM queue.claim('q', 1, wait => '30 s')"), 1);
     assert_rate(client, "q", rate, period);
@@ -318,9 +306,7 @@ fn assert_rate_goes_on(client: &mut Client, rate: usize, period: &str) {
 
 #[test]
 fn a_rate_holds_over_a_crash_however_long_the_look_at_the_logs_takes() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "rate_limit => 3, rate_period => '4 s'");
     fill(&mut client, "q", 10);
     assert_eq!(claim(&mut client, "q", 10).len(), 3);
@@ -329,7 +315,7 @@ fn a_rate_holds_over_a_crash_however_long_the_look_at_the_logs_takes() {
     thread::scope(|scope| {
         let claims = scope.spawn(|| assert_rate_goes_on(&mut cluster.connect(), 3, "4 s"));
         fault.wait_reached();
-        // What was read gets old by so much.
+        // The known starts get older.
         thread::sleep(Duration::from_secs(2));
         fault.release();
         claims.join().unwrap();
@@ -346,7 +332,7 @@ fn a_rate_holds_over_a_promotion() {
     // The standby's memory is older than the period.
     let age = "SELECT now() > pg_postmaster_start_time() + interval '5 s'";
     let mut there = standby.connect_to("app");
-    wait::until("an old standby", || there.value::<bool>(age).then_some(()));
+    wait::until_true("an old standby", || there.value::<bool>(age));
     drop(there);
     assert_eq!(claim(&mut client, "q", 10).len(), 3);
     standby.wait_replayed(&primary);
@@ -372,7 +358,7 @@ fn what_a_transaction_has_added_counts_for_itself_step_by_step() {
     fails(&mut client);
     client.run(&format!("ROLLBACK TO here; {enqueue}; RELEASE here; {enqueue}"));
     fails(&mut client);
-    // What it takes back makes room again.
+    // Undone work frees places again.
     client.run("COMMIT; BEGIN");
     client.run(&format!("SELECT queue.purge('{q}'); {enqueue}; {enqueue}; {enqueue}; {enqueue}; {enqueue}"));
     fails(&mut client);
@@ -400,7 +386,7 @@ fn a_full_queue_refuses_more() {
     assert!(tx.batch_execute(&format!("SELECT queue.enqueue('{queue}')")).is_err());
     drop(tx);
     assert_eq!(claim(&mut client, &queue, 9).len(), 5);
-    // What runs does not wait.
+    // Running jobs do not wait.
     fill(&mut client, &queue, 5);
     client.refused(&format!("SELECT queue.enqueue('{queue}')"), "53400");
     client.run(&format!("SELECT queue.alter('{queue}', reset => '{{max_waiting}}')"));
@@ -413,11 +399,11 @@ fn a_full_queue_is_full_for_a_transaction_that_does_not_see_it() {
     let mut old = database.connect();
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
     fill(&mut client, "q", 2);
-    // Memory has not counted them.
+    // Memory has not counted the jobs.
     client.run("SELECT queue.adopt()");
     old.refused("SELECT queue.enqueue('q')", "53400");
     old.run("ROLLBACK");
-    // Its own jobs count once.
+    // The transaction's own jobs count once.
     client.run("SELECT queue.purge('q')");
     client.run("SELECT queue.adopt()");
     client.run("BEGIN; SELECT queue.enqueue('q'); SELECT queue.enqueue('q'); ROLLBACK");
@@ -457,7 +443,7 @@ fn the_first_claim_after_a_start_waits_as_any() {
 }
 
 #[test]
-fn who_sleeps_at_a_gate_since_before_it_was_closed_is_woken_when_it_opens() {
+fn a_worker_that_waited_before_the_gate_closed_is_woken_when_it_opens() {
     let (mut client, q) = queue("stages => '{a, b}', rate_limit => 1, rate_period => '2 seconds'");
     let mut other = connect();
     let pid = other.value("SELECT pg_backend_pid()");

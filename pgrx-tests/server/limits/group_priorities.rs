@@ -1,15 +1,11 @@
-//! Between groups a smaller priority comes first, whatever else happens to their jobs.
+//! Between groups a smaller priority comes first, whatever happens to their jobs.
+
+use std::collections::HashMap;
 
 use crate::limits::groups::{claim, complete, enqueue, names};
-use crate::random::{self, Random};
-use crate::shared::{Sql, connect, queue};
-use postgres::Client;
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::thread;
-use std::time::{Duration, Instant};
+use crate::shared::*;
 
-/// The priorities of what the claims of one worker find, one after the other until there is nothing.
+/// The priorities of the jobs that each claim of one worker finds, until it finds none.
 fn priorities(client: &mut Client, claim: &str) -> Vec<Vec<i32>> {
     let mut seen = Vec::new();
     let mut done: Vec<i64> = Vec::new();
@@ -28,7 +24,7 @@ fn priorities(client: &mut Client, claim: &str) -> Vec<Vec<i32>> {
     }
 }
 
-/// However many others wait for their turn, and whichever of them was served last.
+/// The number of waiting groups and the group served last do not matter.
 #[test]
 fn between_groups_a_smaller_priority_comes_first() {
     for limit in ["strict_order => true", "max_running_per_group => 1", "max_running_per_group => 3"] {
@@ -36,7 +32,7 @@ fn between_groups_a_smaller_priority_comes_first() {
             let (mut client, queue) = queue(limit);
             let case = format!("{limit}, {most}{completed}");
             let claim = format!("SELECT id, priority FROM queue.claim('{queue}', {most}{completed})");
-            // Twice: the second time all groups are known.
+            // The second time all groups are known.
             for _ in 0..2 {
                 for (group, priority, jobs) in [("a", 0, 12), ("b", 1000, 6)] {
                     let group = if group == "a" { "'a'".to_owned() } else { format!("'{group}' || n") };
@@ -49,7 +45,7 @@ fn between_groups_a_smaller_priority_comes_first() {
                 assert!(seen.iter().all(|rows| rows.is_sorted()), "{case}: {seen:?}");
                 let all: Vec<i32> = seen.concat();
                 assert_eq!(all.len(), 18, "{case}: {seen:?}");
-                // Each claim takes as many of the first group as may run before it takes others.
+                // A claim takes all that the first group may run before it takes jobs of other groups.
                 let per_claim = if limit.ends_with('3') { most.min(3) } else { 1 };
                 let mut left = 12;
                 for rows in &seen {
@@ -62,40 +58,41 @@ fn between_groups_a_smaller_priority_comes_first() {
     }
 }
 
-/// A job as its producer and its worker have seen it. What began may count from then, what returned counts.
+/// A job as its producer and its worker saw it. A call's effect may begin when the call begins, and is there when it
+/// has returned.
 struct Seen {
     group: u64,
     priority: i32,
-    /// When its enqueue had returned.
+    /// When its enqueue returned.
     committed: Instant,
-    /// The claim that got it.
+    /// The claim that got the job.
     claim: usize,
-    /// The call that completed it: a claim, if that, and when it had returned.
+    /// The claim that completed it, if a claim did, and when the completing call returned.
     ended_by: Option<usize>,
     ended: Instant,
 }
 
-/// When a claim of one job began and had returned, and the priority that it got.
+/// When a claim for one job began and returned, and the priority that it got.
 struct Call {
     began: Instant,
     returned: Instant,
     priority: i32,
 }
 
-/// No job was passed over for one of a larger priority that was there when the claim began, and whose group had room
-/// before and after it.
+/// No claim passes over a smaller priority that existed when the claim began, if its group had room before and after
+/// the claim.
 fn check_order(jobs: &HashMap<i64, Seen>, calls: &[Call], limit: usize, case: &str) {
     let mut by_group: HashMap<u64, Vec<(&i64, &Seen)>> = HashMap::new();
     for (id, job) in jobs {
         by_group.entry(job.group).or_default().push((id, job));
     }
     for (nth, call) in calls.iter().enumerate() {
-        // A session that serves a group when something more urgent comes leaves the group and takes that.
+        // A session that serves a group leaves it for a more urgent job that appears meanwhile.
         let overlaps = |other: &&Call| other.began < call.returned && other.returned > call.began;
         let others = calls.iter().enumerate().filter(|(other, _)| *other != nth).map(|(_, other)| other);
         let most_urgent = others.filter(overlaps).map(|other| other.priority).min().unwrap_or(i32::MAX);
         for members in by_group.values() {
-            // What the claim completed itself makes room for it.
+            // The claim's own completions make room for it.
             let runs = |job: &Seen| {
                 calls[job.claim].began < call.returned && job.ended > call.began && job.ended_by != Some(nth)
             };
@@ -118,7 +115,7 @@ fn check_order(jobs: &HashMap<i64, Seen>, calls: &[Call], limit: usize, case: &s
     }
 }
 
-/// Producers and workers at once; some workers complete with the next claim.
+/// Producers and workers run side by side. Some workers complete with the next claim.
 #[test]
 fn no_claim_passes_over_a_smaller_priority_whose_group_has_room() {
     const JOBS: usize = 600;
@@ -207,7 +204,7 @@ fn no_claim_passes_over_a_smaller_priority_whose_group_has_room() {
 /// Both limits with which groups take turns.
 const ONE_BY_ONE: [&str; 2] = ["strict_order => true", "max_running_per_group => 1"];
 
-/// Claims and completes one job after the other until there is none; tells their priorities.
+/// Claims and completes jobs one by one until none is left. Returns their priorities.
 fn in_order(client: &mut Client, queue: &str) -> Vec<i32> {
     priorities(client, &format!("SELECT id, priority FROM queue.claim('{queue}')")).concat()
 }
@@ -221,7 +218,7 @@ fn a_job_of_a_waiting_group_that_gets_another_priority_comes_by_that() {
             enqueue(&mut client, &queue, group, 0);
             last.insert(group, [enqueue(&mut client, &queue, group, 5), enqueue(&mut client, &queue, group, 6)]);
         }
-        // All groups run, so what is left of them waits for their turns.
+        // All groups run, so their other jobs wait for a turn.
         let running = claim(&mut client, &queue, 10);
         assert_eq!(names(&running), ["a", "b", "c"]);
         client.run(&format!("SELECT queue.reprioritize({}, -7)", last["b"][1]));
@@ -248,7 +245,7 @@ fn a_released_job_comes_before_larger_priorities_of_other_groups() {
     }
 }
 
-/// It has to run before a smaller priority of its group, but not before one of another.
+/// A failed job comes before a smaller priority of its own group, but not before one of another group.
 #[test]
 fn a_strict_group_comes_by_the_priority_of_what_has_failed() {
     let (mut client, queue) = queue("strict_order => true");
@@ -262,7 +259,7 @@ fn a_strict_group_comes_by_the_priority_of_what_has_failed() {
     assert_eq!(in_order(&mut client, &queue), [3, 4, 5, -1, 6, 7]);
 }
 
-/// A claim that names no stage takes the smallest priority of all of them.
+/// A claim without a stage takes the smallest priority of all stages.
 #[test]
 fn between_groups_of_all_stages_a_smaller_priority_comes_first() {
     for options in ONE_BY_ONE {
@@ -270,7 +267,7 @@ fn between_groups_of_all_stages_a_smaller_priority_comes_first() {
         for (group, priority) in [("a", 1), ("b", 3), ("c", 5), ("a", 0), ("b", 2), ("c", 6)] {
             enqueue(&mut client, &queue, group, priority);
         }
-        // One of each group goes on to the second stage, where its group is another.
+        // One job of each group goes on to the second stage, where it has another group.
         let running = claim(&mut client, &queue, 10);
         assert_eq!(names(&running), ["a", "b", "c"]);
         for (_, id) in &running {
@@ -290,7 +287,7 @@ fn between_groups_of_all_stages_a_smaller_priority_comes_first() {
     }
 }
 
-/// The group whose turn it is has lost what came first in it, so it has only something larger than it seems.
+/// The group whose turn it is has lost its first job, so its next job has a larger priority than memory thinks.
 #[test]
 fn a_claim_that_completes_takes_the_next_of_that_group_before_larger_priorities_of_others() {
     for options in ONE_BY_ONE {
@@ -302,7 +299,7 @@ fn a_claim_that_completes_takes_the_next_of_that_group_before_larger_priorities_
         enqueue(&mut client, &queue, "g", 3);
         let first = enqueue(&mut client, &queue, "h", 0);
         enqueue(&mut client, &queue, "h", 5);
-        // Both groups are known with what waits of them.
+        // Both groups are known, with their waiting jobs.
         assert_eq!(claim(&mut client, &queue, 1), []);
         let of = |name: &str| running.iter().find(|(n, _)| n == name).unwrap().1;
         client.run(&format!("SELECT queue.complete({})", of("h")));

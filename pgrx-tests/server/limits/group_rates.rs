@@ -1,17 +1,12 @@
-//! `rate_limit_per_group`: how many jobs of each group start within a period; recorded from outside, at every instant.
+//! `rate_limit_per_group`: how many jobs of each group start within a period. The log shows that it holds at every
+//! instant.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
+use std::sync::atomic::AtomicUsize;
 
 use crate::limits::gates::{claim, forget_claim};
-use crate::random::Random;
-use crate::shared::{Sql, connect, create, queue, wait_asleep};
+use crate::shared::*;
 
-/// So many jobs of each of these groups, in turns.
+/// Enqueues this number of jobs for each of these groups, in turns.
 fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
     client.run(&format!(
         "SELECT queue.enqueue('{queue}', group_key => 'g' || g) FROM generate_series(1, {jobs}), \
@@ -19,7 +14,7 @@ fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
     ));
 }
 
-/// Of any so many claims of a group that follow each other the last is at least a period after the first.
+/// Of any `rate + 1` consecutive claims of a group the last is at least a period after the first.
 fn assert_rates(client: &mut Client, queue: &str, rate: usize, period: &str) {
     let sql = format!(
         "SELECT count(*) FROM (
@@ -48,12 +43,12 @@ fn no_period_sees_more_starts_of_a_group_than_its_rate_says() {
                 let mut client = connect();
                 let mut random = Random::new(n);
                 while done.load(Ordering::SeqCst) < all {
-                    // Half of them sleep until a group may go on.
+                    // Half of the claims sleep until a group may start.
                     let wait = if n % 2 == 0 { "1 s" } else { "0" };
                     let mut tx = client.transaction().unwrap();
                     let sql = format!("SELECT id FROM queue.claim('{queue}', {}, wait => '{wait}')", 1 + n);
                     let ids: Vec<i64> = tx.query(&sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
-                    // A claim that is rolled back counts, too.
+                    // A rolled-back claim counts, too.
                     if random.below(8) == 0 {
                         tx.rollback().unwrap();
                         continue;
@@ -87,13 +82,13 @@ fn a_group_at_its_rate_holds_up_no_other() {
     let of = |group: Option<&str>| taken.iter().filter(|other| other.as_deref() == group).count();
     assert_eq!((of(Some("many")), of(Some("few")), of(None)), (2, 2, 1));
     assert!(claim(&mut client, &queue, 100).is_empty());
-    // A rate does not count what runs, and an end frees nothing.
+    // A rate ignores running jobs, and an end frees nothing.
     client.run(&format!(
         "SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = '{queue}' \
         AND state = 'running'))"
     ));
     assert!(claim(&mut client, &queue, 100).is_empty());
-    // A raised rate counts at once, and what has started still counts.
+    // A raised rate counts immediately, and earlier starts still count.
     client.run(&format!("SELECT queue.alter('{queue}', rate_limit_per_group => 3)"));
     assert_eq!(claim(&mut client, &queue, 100).len(), 2);
     client.run(&format!("SELECT queue.alter('{queue}', max_running => 50)"));
@@ -115,18 +110,18 @@ fn a_sleeping_claim_is_woken_when_its_group_may_go_on() {
         });
         assert_eq!(sleeper.join().unwrap(), 1);
     });
-    // It has not slept for all of the ten seconds.
+    // The session has not slept for all ten seconds.
     let waited = format!(
         "SELECT max(claimed_at) - min(claimed_at) < interval '5 s' FROM queue.attempts WHERE queue_name = '{queue}'"
     );
     assert!(client.value::<bool>(&waited));
-    // One that sleeps while the start of its group is still open, and one that is rolled back.
+    // A claim sleeps while the group's start is uncommitted. The start is then rolled back.
     let mut other = connect();
     let mut tx = other.transaction().unwrap();
     let mut taken = 0;
-    wait::until("the last job", || {
+    wait::until_true("the last job", || {
         taken += tx.query(&format!("SELECT id FROM queue.claim('{queue}')"), &[]).unwrap().len();
-        (taken == 1).then_some(())
+        taken == 1
     });
     thread::scope(|scope| {
         let mut sleeper = connect();
@@ -144,15 +139,14 @@ fn a_sleeping_claim_is_woken_when_its_group_may_go_on() {
 
 #[test]
 fn rates_of_groups_hold_from_the_first_claim_after_a_crash() {
-    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
     create(&mut client, "slow", "rate_limit_per_group => 3, rate_period => '1 day', retention => '0'");
     create(&mut client, "churn", "retention => '0'");
     fill(&mut client, "slow", 2, 10);
     let slow = claim(&mut client, "slow", 100);
     assert_eq!(slow.len(), 6);
-    // One runs on, and moves with that: it counts once.
+    // One attempt runs on and moves: it counts once.
     let (ended, runs) = slow.split_at(5);
     client.run(&format!("SELECT queue.extend({}, '1 day')", runs[0]));
     client.run(&format!("SELECT queue.complete_many(ARRAY{ended:?}::bigint[])"));
@@ -172,7 +166,7 @@ fn rates_of_groups_hold_from_the_first_claim_after_a_crash() {
     }
     client.run("SELECT queue.alter('slow', rate_limit_per_group => 4)");
     assert_eq!(claim(&mut client, "slow", 100).len(), 2);
-    // What does not count any more is deleted with the next segment that is reclaimed.
+    // Expired starts are deleted with the next reclaimed segment.
     client.run("SELECT queue.alter('slow', reset => '{rate_limit_per_group}')");
     wait::within("nothing is kept", Duration::from_secs(60), || {
         client.pass_through("churn", 1000);
@@ -195,12 +189,11 @@ fn rates_of_groups_hold_over_a_promotion() {
     assert_rates(&mut client, "q", 3, "4 s");
 }
 
-/// A group that memory has no room for waits until another one's period is over; after a start it is an error.
+/// A group for which memory has no room waits until another group's period is over. Directly after a start it is an
+/// error.
 #[test]
 fn more_groups_than_memory_has_room_for_wait() {
-    let cluster = Cluster::new().conf("pg_queue.max_rated_groups = 16").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) = Cluster::new().conf("pg_queue.max_rated_groups = 16").start_with_extension();
     create(&mut client, "q", "rate_limit_per_group => 1, rate_period => '2 s'");
     fill(&mut client, "q", 40, 2);
     let first = claim(&mut client, "q", 100);
@@ -221,7 +214,7 @@ fn more_groups_than_memory_has_room_for_wait() {
     assert_rates(&mut client, "q", 1, "2 s");
     client.run("SELECT queue.create('wide', rate_limit_per_group => 1, rate_period => '1 day')");
     client.run("SELECT queue.enqueue('wide', group_key => 'g' || n) FROM generate_series(1, 40) AS n");
-    // Their starts are counted only from now on.
+    // Their starts are counted only from now.
     client.run("SELECT queue.alter('wide', reset => '{rate_limit_per_group}')");
     assert_eq!(claim(&mut client, "wide", 40).len(), 40);
     client.run("SELECT queue.alter('wide', rate_limit_per_group => 2)");
@@ -229,8 +222,7 @@ fn more_groups_than_memory_has_room_for_wait() {
     drop(client);
     cluster.restart_killed();
     let mut client = cluster.connect();
-    let failure = client.query("SELECT id FROM queue.claim('wide')", &[]).unwrap_err();
-    assert_eq!(error::code(&failure), "53400");
+    assert_eq!(error::code(&client.query("SELECT id FROM queue.claim('wide')", &[]).unwrap_err()), "53400");
     drop(client);
     cluster.append_conf("pg_queue.max_rated_groups = 100");
     cluster.restart();
@@ -241,7 +233,7 @@ fn claim_waiting(client: &mut Client) -> usize {
     client.query("SELECT id FROM queue.claim('q', 100, wait => '10 s')", &[]).unwrap().len()
 }
 
-/// Each stage counts for itself.
+/// Each stage counts separately.
 #[test]
 fn groups_of_stages_have_rates_of_their_own() {
     let (mut client, q) = queue("stages => '{a, b}', rate_limit_per_group => 1, rate_period => '1 hour'");

@@ -1,15 +1,12 @@
-//! Groups: `max_running_per_group`, by turns; `strict_order`.
+//! Groups: `max_running_per_group`, turns, `strict_order`.
 
 use crate::faults::held::{begin, hold, release};
-use crate::shared::{Database, Sql, connect, create, queue, wait_asleep};
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-use std::time::{Duration, Instant};
+use crate::shared::*;
 
-/// Claims and tells the groups of what was claimed, in order, with the attempts' ids.
+/// Claims up to this many jobs. Returns their groups and attempts, in order.
 pub fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<(String, i64)> {
     let sql = format!("SELECT coalesce(group_key, ''), id FROM queue.claim('{queue}', {most})");
-    client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+    client.rows(&sql)
 }
 
 pub fn names(claimed: &[(String, i64)]) -> Vec<&str> {
@@ -45,7 +42,7 @@ fn a_group_runs_no_more_than_its_limit() {
     complete(&mut client, &a);
     let second = claim(&mut client, &queue, 100);
     assert_eq!(names(&second), ["a"]);
-    // In the same call as well.
+    // In the same call.
     let next: Vec<String> = client.column(&format!(
         "SELECT group_key FROM queue.claim('{queue}', 100, completed => ARRAY[{}]::bigint[])",
         second[0].1
@@ -61,8 +58,7 @@ fn within_a_group_the_order_is_kept() {
     }
     let mut seen = Vec::new();
     loop {
-        let sql = format!("SELECT payload::text, id FROM queue.claim('{queue}', 10)");
-        let rows = client.query(&sql, &[]).unwrap();
+        let rows = client.query(&format!("SELECT payload::text, id FROM queue.claim('{queue}', 10)"), &[]).unwrap();
         let [row] = &rows[..] else { break };
         seen.push(row.get::<_, String>(0));
         client.run(&format!("SELECT queue.complete({})", row.get::<_, i64>(1)));
@@ -70,13 +66,11 @@ fn within_a_group_the_order_is_kept() {
     assert_eq!(seen, ["3", "5", "1", "2", "4"]);
 }
 
-/// A turn reads more of a group than may start. What happens to those attempts until they start counts: they end, get
-/// another priority, move, or others come before them.
+/// A turn reads more of a group than may start. Until then those attempts may end, move, or get another priority, and
+/// other jobs may come before them.
 #[test]
 fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
-    let cluster = Cluster::new().conf("autovacuum = off").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) = Cluster::new().conf("autovacuum = off").start_with_extension();
     for (queue, options) in [("loose", "max_running_per_group => 1"), ("strict", "strict_order => true")] {
         create(&mut client, queue, &format!("{options}, max_attempts => 3, backoff_base => '0'"));
         let sql = format!(
@@ -92,7 +86,7 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
             row.get(1)
         };
         let complete = "SELECT queue.complete($)";
-        // The second claim takes a turn, which reads on.
+        // The second claim takes a turn, which reads ahead.
         assert_eq!(next(&mut client, complete), "1");
         assert_eq!(next(&mut client, complete), "2");
         client.run(&format!("SELECT queue.cancel({})", jobs[2]));
@@ -102,13 +96,13 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
         assert_eq!(next(&mut client, complete), "5");
         client.run(&format!("SELECT queue.enqueue('{queue}', '0', group_key => 'g', priority => 0)"));
         assert_eq!(next(&mut client, complete), "0");
-        // A failed job keeps its place, and so does one whose claim is rolled back.
+        // A failed job keeps its place, and so does a job whose claim is rolled back.
         assert_eq!(next(&mut client, "SELECT queue.fail($, 'no', '0')"), "6");
         assert_eq!(next(&mut client, complete), "6");
         client.run("BEGIN");
         assert_eq!(next(&mut client, "ROLLBACK"), "7");
         assert_eq!(next(&mut client, complete), "7");
-        // Another session ends one, and the rows get other places.
+        // Another session ends one job, and the rows move.
         cluster.connect().run(&format!("SELECT queue.cancel({})", jobs[7]));
         client.run("VACUUM FULL queue_internal.attempt_0");
         assert_eq!(next(&mut client, complete), "9");
@@ -124,7 +118,7 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
     assert_eq!(client.count("SELECT FROM queue.check()"), 0);
 }
 
-/// A group with a great many jobs, and two small ones that come later.
+/// A group with very many jobs, and two small groups that come later.
 #[test]
 fn groups_take_turns() {
     let (_database, mut client) = Database::new().with_queue("q", "max_running_per_group => 1");
@@ -132,7 +126,7 @@ fn groups_take_turns() {
     for group in ["b", "c"] {
         fill(&mut client, "q", group, 20);
     }
-    // One worker, then two at a time: the hog does not keep the others waiting.
+    // One worker, then two at a time: the large group does not delay the others.
     for size in [1, 2] {
         let mut seen = [0; 3];
         for _ in 0..30 / size {
@@ -150,9 +144,7 @@ fn groups_take_turns() {
 /// The default memory holds two thousand ready jobs of a lane.
 #[test]
 fn a_blocked_group_delays_nobody() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (_cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "max_running_per_group => 1, lease => '1 hour'");
     fill(&mut client, "q", "blocked", 100_000);
     let blocker = claim(&mut client, "q", 10);
@@ -174,7 +166,7 @@ fn a_blocked_group_delays_nobody() {
     assert_eq!(names(&claim(&mut client, "q", 10)), ["blocked"]);
 }
 
-/// More groups wait than memory has slots for; nobody is forgotten, none runs twice at once.
+/// More groups wait than memory has slots for. No group is forgotten, and none runs twice at once.
 #[test]
 fn more_groups_than_memory_has_room_for() {
     let lines = ["pg_queue.max_running = 40", "pg_queue.max_ready = 32", "pg_queue.max_lanes = 4"];
@@ -210,16 +202,15 @@ fn strict_order_waits_for_the_one_that_failed() {
     let of = |claimed: &[(String, i64)], name: &str| claimed.iter().find(|(n, _)| n == name).unwrap().1;
     client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '1 hour')", of(&first, "a")));
     client.run(&format!("SELECT queue.complete({})", of(&first, "b")));
-    // Group a waits for its hour, also when something more urgent comes.
+    // Group a waits for its retry, even when a more urgent job comes.
     client.run(&format!("SELECT queue.enqueue('{queue}', '9', group_key => 'a', priority => -100)"));
-    let second = claim(&mut client, &queue, 10);
-    assert_eq!(names(&second), ["b"]);
+    assert_eq!(names(&claim(&mut client, &queue, 10)), ["b"]);
     let job: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {}", of(&first, "a")));
     client.run(&format!("SELECT queue.reschedule({job}, now())"));
     let again = client.query(&format!("SELECT job_id, attempt, id FROM queue.claim('{queue}', 10)"), &[]).unwrap();
     assert_eq!(again.len(), 1);
     assert_eq!((again[0].get::<_, i64>(0), again[0].get::<_, i32>(1)), (job, 2));
-    // It dies: the others go on, the urgent one first.
+    // The failed job dies: the other jobs go on, the urgent one first.
     client.run(&format!("SELECT queue.fail({}, 'no', fatal => true)", again[0].get::<_, i64>(2)));
     let payloads: Vec<String> = client.column(&format!("SELECT payload::text FROM queue.claim('{queue}', 10)"));
     assert_eq!(payloads, ["9"]);
@@ -227,9 +218,7 @@ fn strict_order_waits_for_the_one_that_failed() {
 
 #[test]
 fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "strict_order => true, lease => '1 hour'");
     for group in ["held", "running", "free"] {
         fill(&mut client, "q", group, 3);
@@ -245,10 +234,9 @@ fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
     drop(client);
     cluster.restart_killed();
     let mut client = cluster.connect();
-    let second = claim(&mut client, "q", 10);
-    assert_eq!(names(&second), ["free"]);
+    assert_eq!(names(&claim(&mut client, "q", 10)), ["free"]);
     let job: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'retrying'");
-    // While that is open it may be undone: so nobody goes on.
+    // An open cancel may be undone, so no job of the group starts.
     let mut canceller = cluster.connect();
     let mut tx = canceller.transaction().unwrap();
     tx.batch_execute(&format!("SELECT queue.cancel({job})")).unwrap();
@@ -257,7 +245,7 @@ fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
     assert_eq!(claim(&mut client, "q", 10), []);
     client.run(&format!("SELECT queue.cancel({job})"));
     assert_eq!(names(&claim(&mut client, "q", 10)), ["held"]);
-    // Purged: the same.
+    // The same holds for a purge.
     let running: Vec<i64> = client.column("SELECT id FROM queue.attempts WHERE state = 'running'");
     for id in running {
         client.run(&format!("SELECT queue.fail({id}, 'no', retry_in => '1 hour')"));
@@ -268,7 +256,7 @@ fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
     assert_eq!(names(&claim(&mut client, "q", 10)), ["held"]);
 }
 
-/// A delay of its own does not hold a group: only failure does.
+/// A delayed job does not hold its group: only a failed job does.
 #[test]
 fn a_delayed_job_lets_others_of_its_group_pass() {
     let (mut client, queue) = queue("strict_order => true");
@@ -278,7 +266,7 @@ fn a_delayed_job_lets_others_of_its_group_pass() {
     assert_eq!(payloads, ["2"]);
 }
 
-/// The transaction that fails a job and claims on does not see past it.
+/// A transaction that fails a job does not claim a later job of its group.
 #[test]
 fn strict_order_within_one_transaction() {
     let (mut client, queue) = queue("strict_order => true");
@@ -292,7 +280,7 @@ fn strict_order_within_one_transaction() {
     assert_eq!(client.count(&claim), 0);
 }
 
-/// Completes what runs of the only group, so many times, and sees that what comes next is the next.
+/// Completes the group's running job this number of times, and checks that the right job comes next.
 fn run_on(client: &mut Client, queue: &str, running: &mut i64, next: &mut i64, times: i64) {
     for _ in 0..times {
         client.run(&format!("SELECT queue.complete({running})"));
@@ -302,7 +290,7 @@ fn run_on(client: &mut Client, queue: &str, running: &mut i64, next: &mut i64, t
     }
 }
 
-/// What waits for its group is found by an index that is written when it has to wait; no table has it.
+/// Jobs that wait for their group are found by an index, written when they begin to wait. No table has these entries.
 #[test]
 fn those_who_wait_for_their_group_outlive_everything() {
     let lines = ["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.max_ready = 64"];
@@ -321,13 +309,13 @@ fn those_who_wait_for_their_group_outlive_everything() {
         ) > 10 * 8192
     );
 
-    // The checker of Postgres misses nothing in any index, for none has to know these rows.
+    // The checker of Postgres accepts all indexes: this one needs no table rows.
     let check = "SELECT count(bt_index_check(indexrelid, heapallindexed => true)) FROM pg_index AS i
                  JOIN pg_class AS t ON t.oid = i.indrelid WHERE t.relnamespace = 'queue_internal'::regnamespace
                  AND relkind = 'r'";
     assert!(client.value::<i64>(check) > 100);
 
-    // Somebody cleans up, and somebody builds the index anew, from a table without rows.
+    // VACUUM cleans up, and REINDEX builds the index anew from a table without rows.
     for n in 0..10 {
         client.run(&format!("VACUUM (INDEX_CLEANUP ON, FREEZE, ANALYZE) queue_internal.parked_{n}"));
     }
@@ -340,28 +328,27 @@ fn those_who_wait_for_their_group_outlive_everything() {
     other.run("VACUUM FULL queue_internal.parked_0");
     run_on(&mut client, "q", &mut running, &mut next, 5);
 
-    // A crash forgets what was parked, but not the index.
+    // A crash loses parked jobs from memory, but not the index.
     cluster.restart_immediate();
     client = cluster.connect();
     run_on(&mut client, "q", &mut running, &mut next, 5);
     assert!(client.value::<i64>(check) > 100);
 
-    // They move to another segment.
+    // The rows move to another segment.
     let young = (0..8).map(|n| {
         format!(
             "SELECT claim_{n}.id, job_id FROM queue_internal.attempt_{n} LEFT JOIN queue_internal.claim_{n} USING (id)"
         )
     });
     let left = format!(
-        "SELECT count(*) FROM ({}) AS a JOIN queue.jobs AS j USING (job_id)
-         WHERE a.id IS NULL AND j.queue_name = 'q'",
+        "SELECT count(*) FROM ({}) AS a JOIN queue.jobs AS j USING (job_id) WHERE a.id IS NULL AND j.queue_name = 'q'",
         young.collect::<Vec<_>>().join(" UNION ALL ")
     );
-    // All other segments have more that lives.
-    wait::until("they have moved", || {
+    // All other segments have more living jobs.
+    wait::until_true("they have moved", || {
         fill(&mut client, "other", "h", 1000);
         client.run("SELECT FROM queue.maintain()");
-        (client.value::<i64>(&left) == 0).then_some(())
+        client.value::<i64>(&left) == 0
     });
     run_on(&mut client, "q", &mut running, &mut next, 5);
     cluster.restart();
@@ -378,12 +365,10 @@ fn those_who_wait_for_their_group_outlive_everything() {
     );
 }
 
-/// Most groups never have more jobs than may run: these leave no trace in the index.
+/// Most groups never have more jobs than may run. Such jobs leave no entry in the index.
 #[test]
-fn who_never_waits_for_his_group_pays_for_no_index() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+fn a_job_that_never_waits_for_its_group_has_no_index_entry() {
+    let (_cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "max_running_per_group => 1");
     client.run("SELECT queue.enqueue('q', group_key => 'g' || n) FROM generate_series(1, 1000) AS n");
     let mut done = 0;
@@ -397,12 +382,10 @@ fn who_never_waits_for_his_group_pays_for_no_index() {
     assert_eq!(client.value::<i64>(pages), 10, "each has its first page, and no other");
 }
 
-/// VACUUM knows nothing of the groups' index: what its entries point to may be another row by now, or nothing.
+/// VACUUM knows nothing of the groups' index: an entry may point to another row, or to none.
 #[test]
 fn a_vacuum_of_the_attempts_leads_no_group_astray() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (_cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "strict_order => true");
     create(&mut client, "secret", "");
     client.run("SELECT queue.enqueue('q', group_key => 'g')");
@@ -416,7 +399,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     };
     let mut running = client.claim("q");
 
-    // The places are another queue's.
+    // The rows now belong to another queue.
     rolled_back(&mut client, 20);
     client.run("VACUUM queue_internal.attempt_0");
     client.run("SELECT count(*) FROM queue.enqueue_many('secret', array_fill('0'::jsonb, '{20}'))");
@@ -426,23 +409,21 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     assert_eq!(claim(&mut client, "q", 100), []);
     assert_eq!(client.count("SELECT FROM queue.claim('secret', 100)"), 20);
 
-    // They are the same group's, in another order.
+    // The rows belong to the same group, in another order.
     rolled_back(&mut client, 50);
     client.run("VACUUM queue_internal.attempt_0");
     for n in [3, 5, 1, 4, 2] {
-        let sql = format!("SELECT queue.enqueue('q', '{n}', group_key => 'g', priority => {n})");
-        client.run(&sql);
+        client.run(&format!("SELECT queue.enqueue('q', '{n}', group_key => 'g', priority => {n})"));
     }
     for n in 1..=5 {
-        let sql = "SELECT id, payload::text FROM queue.claim('q', 100)";
-        let rows = client.query(sql, &[]).unwrap();
+        let rows = client.query("SELECT id, payload::text FROM queue.claim('q', 100)", &[]).unwrap();
         let found: Vec<String> = rows.iter().map(|row| row.get(1)).collect();
         assert_eq!(found, [n.to_string()]);
         running = rows[0].get(0);
         client.run(&format!("SELECT queue.complete({running})"));
     }
 
-    // They lie behind the end of the table.
+    // The entries point behind the end of the table.
     client.run("SELECT queue.enqueue('q', group_key => 'g')");
     rolled_back(&mut client, 2000);
     let size = "SELECT pg_relation_size('queue_internal.attempt_0')";
@@ -454,7 +435,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     complete(&mut client, &last);
     assert_eq!(claim(&mut client, "q", 100), []);
 
-    // All rows have other places; those of jobs that were tried before, too.
+    // All rows move, also those of jobs that were tried before.
     client.run("SELECT queue.enqueue('q', to_jsonb(n), group_key => 'g') FROM generate_series(1, 300) AS n");
     client.run("SELECT queue.fail(id, 'no', '0') FROM queue.claim('q')");
     rolled_back(&mut client, 10);
@@ -468,7 +449,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'q' AND state <> 'completed'"), 0);
 }
 
-/// Enqueues a job of a group and tells its id.
+/// Enqueues a job of a group. Returns its id.
 pub fn enqueue(client: &mut Client, queue: &str, group: &str, priority: i32) -> i64 {
     client.value(&format!("SELECT queue.enqueue('{queue}', group_key => '{group}', priority => {priority})"))
 }
@@ -484,11 +465,11 @@ fn while_a_group_gets_its_entries_another_group_takes_its_turn_and_nobody_looks_
     let claimed: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 100)"));
     assert_eq!(claimed.len(), 2);
     client.run(&format!("SELECT queue.complete({})", claimed[1]));
-    // They have to wait for the one that runs.
+    // The jobs wait for the running one.
     enqueue(&mut client, "g");
     let held = hold("app", "index.filled", &format!("SELECT FROM queue.claim('{q}')"));
     client.claim(&q);
-    // There is no other turn now.
+    // No other turn is possible now.
     let mut other = connect();
     let pid = other.pid();
     let other = begin(other, format!("SELECT FROM queue.claim('{q}')"));

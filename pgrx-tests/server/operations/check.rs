@@ -1,16 +1,8 @@
-//! `queue.check()` reports each fault that is planted, mends what it says it mends, and reports nothing where all is
-//! well.
+//! `queue.check()` reports each planted fault, repairs what it says, and reports nothing otherwise.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use crate::shared::*;
 
-use postgres::Client;
-use queue_tests::Cluster;
-
-use crate::shared::{Database, Sql, create};
-
-/// What the check says of a fault: its name, its attempt, and whether it is repaired.
+/// The check's row for a fault: its name, its attempt, and whether it is repaired.
 type Said = (String, Option<i64>, bool);
 
 fn said(client: &mut Client, arguments: &str) -> Vec<Said> {
@@ -30,7 +22,7 @@ fn is_well(client: &mut Client) {
     assert_eq!(found, Vec::<String>::new());
 }
 
-/// Runs statements that the extension does not hear of, as a fault of the hardware or of its own would not be heard of.
+/// Runs statements that the extension does not hear of, like a hardware fault or a bug.
 fn plant(database: &Database, sql: &str) {
     let mut client = database.connect();
     client.run("SET allow_system_table_mods = on");
@@ -39,7 +31,7 @@ fn plant(database: &Database, sql: &str) {
     client.run("UPDATE pg_trigger SET tgenabled = 'A' WHERE tgfoid = 'queue_internal.foreign_write()'::regprocedure");
 }
 
-/// A database of which memory knows all.
+/// A database whose jobs memory knows.
 fn known() -> (Database, Client) {
     let (database, mut client) =
         Database::without_worker().with_queue("q", "max_attempts => 3, backoff_base => '0', backoff_jitter => 0");
@@ -47,8 +39,8 @@ fn known() -> (Database, Client) {
     (database, client)
 }
 
-/// Plants a fault in the rows of a job, and has it reported. `sql` has J for the job, A for its attempt and S for its
-/// segment. Returns whether it was repaired, and the database.
+/// Plants a fault in the rows of a job and checks that it is reported. In `sql`, J is the job, A its attempt, S its
+/// segment. Returns whether it was repaired, and the connection.
 #[track_caller]
 fn report(name: &str, before: &str, sql: &str) -> (bool, Client) {
     let (database, mut client) = known();
@@ -183,13 +175,12 @@ fn memory_that_knows_less_than_the_rows_is_read_anew() {
     let (is_repaired, mut client) = report(
         "unknown_claim",
         "",
-        "INSERT INTO queue_internal.claim_SEGMENT
-            VALUES (ATTEMPT, now(), 60000000, 1, 'w')",
+        "INSERT INTO queue_internal.claim_SEGMENT VALUES (ATTEMPT, now(), 60000000, 1, 'w')",
     );
     assert!(is_repaired);
     assert_eq!(client.value::<i64>("SELECT running FROM queue.stats"), 1);
 
-    // All that there is was claimed: the lane has been read to its end.
+    // All jobs were claimed: the lane has been read to its end.
     let (is_repaired, mut client) = report(
         "unreachable",
         "SELECT queue.complete(id) FROM queue.claim('q', 10)",
@@ -286,7 +277,7 @@ fn what_the_transaction_itself_has_done_is_no_fault() {
     client.run("ROLLBACK");
 }
 
-/// Memory forgets what a purge ends, before it commits; a rollback has memory read the rows anew.
+/// Memory forgets purged jobs before the commit. A rollback makes memory read the rows again.
 #[test]
 fn what_an_open_transaction_purges_is_no_fault() {
     let (database, mut client) = known();
@@ -315,7 +306,7 @@ fn it_keeps_no_lock_and_no_id() {
     client.run("COMMIT");
 }
 
-/// Sessions that do all that is done to jobs, for so long, in a database whose segments turn quickly.
+/// Sessions that do everything to jobs until this time, in a database whose segments turn quickly.
 fn load(cluster: &Cluster, until: Instant, seed: i64) {
     let mut client = cluster.connect_to("app");
     let mut n = seed;
@@ -347,10 +338,8 @@ fn load(cluster: &Cluster, until: Instant, seed: i64) {
 
 #[test]
 fn under_load_nothing_is_reported() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     create(&mut client, "q", "max_attempts => 3, backoff_base => '0', retention => '0'");
     create(&mut client, "limited", "max_running => 3, max_running_per_group => 1");
     let until = Instant::now() + Duration::from_secs(12);
@@ -371,10 +360,8 @@ fn under_load_nothing_is_reported() {
 
 #[test]
 fn in_the_middle_of_a_move_or_a_claim_nothing_is_reported() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "");
     client.run("SELECT FROM queue.maintain()");
@@ -390,7 +377,7 @@ fn in_the_middle_of_a_move_or_a_claim_nothing_is_reported() {
                 if point == "count.begun" {
                     other.run("SELECT queue.adopt()");
                 }
-                // Not for ever: this thread does not learn that the test has failed.
+                // This thread does not learn that the test has failed, so it stops by itself.
                 let until = Instant::now() + Duration::from_secs(60);
                 while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
                     other.run("SELECT FROM queue.maintain()");
@@ -408,10 +395,8 @@ fn in_the_middle_of_a_move_or_a_claim_nothing_is_reported() {
 
 #[test]
 fn a_retried_job_is_there_once_while_its_segment_is_copied() {
-    let (_cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .start_with_database("app");
+    let (_cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "max_attempts => 1, retention => '0', dead_retention => '0'");
     client.run("SELECT FROM queue.maintain()");
@@ -425,10 +410,8 @@ fn a_retried_job_is_there_once_while_its_segment_is_copied() {
     while client
         .value::<bool>("SELECT EXISTS (SELECT FROM queue_internal.segment_log WHERE segment = 0 AND generation = 1)")
     {
-        assert_eq!(
-            client.column::<i64>("SELECT job_id FROM queue.jobs WHERE state = 'scheduled' OR state = 'dead'"),
-            [job]
-        );
+        let found = client.column::<i64>("SELECT job_id FROM queue.jobs WHERE state = 'scheduled' OR state = 'dead'");
+        assert_eq!(found, [job]);
         let copying =
             "SELECT EXISTS (SELECT FROM queue_internal.segment_log WHERE state IN ('m', 'd') AND copied_to > 0)
                           AND NOT EXISTS (SELECT FROM queue_internal.segment_log WHERE state = 'h')";
@@ -478,7 +461,7 @@ fn a_standby_is_checked_too_and_finds_what_its_primary_finds() {
     let here = names(said(&mut client, ""));
     assert!(here.contains(&"orphan_successor".to_owned()), "{here:?}");
     assert_eq!(names(said(&mut there, "")), here);
-    // A primary by now.
+    // The standby is a primary now.
     standby.promote();
     assert!(said(&mut there, "repair => true").contains(&("orphan_successor".to_owned(), Some(160_000_000), true)));
 }

@@ -1,10 +1,6 @@
-//! `queue.doctor()` finds each trouble when it is really there, says whose it is, and is content when it is over.
+//! `queue.doctor()` finds each real problem, names its cause, and reports ok when it is over.
 
-use crate::shared::{Database, Sql, create, server};
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-use std::thread;
-use std::time::{Duration, Instant};
+use crate::shared::*;
 
 const CHECKS: [&str; 28] = [
     "library",
@@ -37,7 +33,7 @@ const CHECKS: [&str; 28] = [
     "bridge",
 ];
 
-/// What a check says.
+/// The row of a check.
 #[derive(Debug)]
 pub struct Finding {
     pub name: String,
@@ -63,7 +59,7 @@ pub fn finding(client: &mut Client, name: &str) -> Finding {
     findings(client).into_iter().find(|f| f.name == name).unwrap()
 }
 
-/// Waits until the check finds a trouble that it describes with these words; what to do.
+/// Waits until the check reports a problem with these words. Returns its hint.
 #[track_caller]
 pub fn until_ill(client: &mut Client, name: &str, words: &[&str]) -> String {
     let found = wait_for(client, name, |found| !found.is_ok && words.iter().all(|word| found.detail.contains(word)));
@@ -88,7 +84,7 @@ fn wait_for(client: &mut Client, name: &str, is_it: impl Fn(&Finding) -> bool) -
     }
 }
 
-/// Impatient sessions find in a second what others find in minutes.
+/// With little patience a session reports within a second what others report after minutes.
 pub fn impatient(mut client: Client) -> Client {
     client.run("SET pg_queue.patience = '1s'");
     client
@@ -97,7 +93,7 @@ pub fn impatient(mut client: Client) -> Client {
 #[test]
 fn all_is_well_on_a_fresh_server() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
-    wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
+    wait::until_true("all is well", || findings(&mut client).iter().all(|f| f.is_ok));
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 100)");
@@ -126,7 +122,7 @@ fn looking_leaves_nothing_behind_in_any_transaction() {
         assert_eq!(client.value::<String>("SHOW lock_timeout"), "0");
         client.run("COMMIT");
     }
-    // Whatever the caller's search_path has.
+    // The caller's search_path does not matter.
     client.run(
         "CREATE SCHEMA trap; CREATE FUNCTION trap.format(text,
             VARIADIC text[]) RETURNS text LANGUAGE sql AS 'SELECT 1/0';
@@ -153,7 +149,7 @@ fn a_library_that_was_not_preloaded_or_is_of_another_version() {
     let mut client = cluster.connect_to("app");
     let hint = until_ill(&mut client, "library", &["not in shared_preload_libraries"]);
     assert!(hint.contains("shared_preload_libraries = 'pg_queue'"), "{hint}");
-    // What needs no memory is looked at all the same.
+    // Checks that need no memory still run.
     assert!(finding(&mut client, "autovacuum").is_ok && !finding(&mut client, "worker").is_ok);
     drop(client);
     cluster.append_conf("shared_preload_libraries = 'pg_queue'");
@@ -187,20 +183,20 @@ fn a_worker_that_is_off_stuck_or_failing() {
     until_well(&mut client, "worker");
 
     let pid: i32 = client.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'");
-    // So that it always has something to do soon.
+    // The worker always has something to do soon.
     client.run("SELECT queue.enqueue('q', delay => make_interval(secs => n)) FROM generate_series(0.5, 60, 0.5) AS n");
     cluster.signal("STOP", pid);
     until_ill(&mut client, "worker", &[&pid.to_string(), "silent"]);
     cluster.signal("CONT", pid);
     until_well(&mut client, "worker");
 
-    // The worker gives up on a lock after two seconds, and its duty has failed; nobody here waits for it at all.
+    // The worker gives up on a lock after two seconds, and its duty fails. No test session waits.
     let mut other = cluster.connect_to("app");
     other.run("BEGIN; LOCK TABLE queue_internal.attempt_0");
     client.run("SET lock_timeout = '1min'");
-    wait::until("checks say what they cannot see", || {
+    wait::until_true("checks say what they cannot see", || {
         let found = findings(&mut client);
-        found.iter().any(|f| !f.is_ok && f.detail.contains("lock timeout")).then_some(())
+        found.iter().any(|f| !f.is_ok && f.detail.contains("lock timeout"))
     });
     until_ill(&mut client, "worker", &["Its duty", "fails"]);
     other.run("ROLLBACK");
@@ -210,7 +206,7 @@ fn a_worker_that_is_off_stuck_or_failing() {
 
 #[test]
 fn no_slot_for_a_worker() {
-    // The launchers of pg_queue and of logical replication take one each.
+    // The launchers of pg_queue and of logical replication take one slot each.
     let (cluster, mut first) = Cluster::new().conf("max_worker_processes = 3").start_with_database("first");
     until_well(&mut first, "worker");
     until_well(&mut first, "worker_slots");
@@ -232,8 +228,7 @@ fn tables_that_are_written_by_sql() {
     other.run("BEGIN; UPDATE queue_internal.lane SET stage = stage");
     until_ill(&mut client, "restore", &["dormant", "1 such transactions are open"]);
     other.run("COMMIT");
-    let pid = other.pid().to_string();
-    let hint = until_ill(&mut client, "restore", &["dormant", &pid, "0 such transactions"]);
+    let hint = until_ill(&mut client, "restore", &["dormant", &other.pid().to_string(), "0 such transactions"]);
     assert!(hint.contains("queue.adopt()"), "{hint}");
     client.run("SELECT queue.adopt()");
     until_well(&mut client, "restore");
@@ -282,12 +277,12 @@ fn memory_that_is_nearly_full() {
     until_well(&mut client, "memory");
 }
 
-/// Fills the open segment and waits until another one is.
+/// Fills the open segment and waits until another one is open.
 fn turn(client: &mut Client) {
     assert!(turns(client), "the ring is full");
 }
 
-/// As `turn`, but false if no segment is free to turn to.
+/// As `turn`, but returns false if no segment is free.
 fn turns(client: &mut Client) -> bool {
     const OPEN: &str = "SELECT max(generation) FROM queue_internal.segment_log WHERE state = 'o' AND segment < 8";
     let before: i64 = client.value(OPEN);
@@ -309,36 +304,33 @@ fn segments_that_somebody_is_in_the_way_of() {
     let mut other = cluster.connect_to("app");
     let pid = other.pid().to_string();
 
-    // Somebody reads.
-    other.run("BEGIN");
-    other.run("SELECT FROM queue_internal.claim_0 LIMIT 1");
+    // A session reads.
+    other.run("BEGIN; SELECT FROM queue_internal.claim_0 LIMIT 1");
     turn(&mut client);
     let words = ["Segment 0", "waiting to be emptied", &pid, "SELECT FROM queue_internal.claim_0"];
     until_ill(&mut client, "segments", &words);
     other.run("COMMIT");
     until_well(&mut client, "segments");
 
-    // Somebody dumps.
-    other.run("BEGIN");
-    other.run("LOCK TABLE pg_extension IN ACCESS SHARE MODE");
+    // A session dumps.
+    other.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
     turn(&mut client);
     until_ill(&mut client, "segments", &["waiting to be emptied", &pid, "LOCK TABLE pg_extension"]);
     other.run("COMMIT");
     until_well(&mut client, "segments");
 
-    // Somebody lets history take nothing.
+    // A session locks history.
     client.run("SELECT queue.alter('q', retention => '1 day')");
-    other.run("BEGIN");
-    other.run("LOCK TABLE queue_internal.history IN SHARE MODE");
+    other.run("BEGIN; LOCK TABLE queue_internal.history IN SHARE MODE");
     turn(&mut client);
     until_ill(&mut client, "segments", &["copied to history", &pid]);
     other.run("COMMIT");
     until_well(&mut client, "segments");
     client.run("SELECT queue.alter('q', retention => '0')");
 
-    // Somebody has enqueued into all of them and does not end.
+    // A session has enqueued into all of them and stays open.
     other.run("BEGIN");
-    // How many turns that takes depends on how often the ring turns by itself meanwhile.
+    // The number of turns depends on how often the ring turns by itself.
     loop {
         other.run("SELECT queue.enqueue('q', delay => '1 second')");
         if !turns(&mut client) {
@@ -376,7 +368,7 @@ fn leases_and_schedules_that_nobody_minds() {
 
 #[test]
 fn transactions_that_stay_open() {
-    let cluster = Cluster::new().conf("wal_level = logical").conf("max_prepared_transactions = 2").start();
+    let cluster = Cluster::with(&["wal_level = logical", "max_prepared_transactions = 2"]).start();
     let mut client = impatient(cluster.create_database("app"));
     create(&mut client, "q", "");
     until_well(&mut client, "prepared");
@@ -391,13 +383,13 @@ fn transactions_that_stay_open() {
     other.run("BEGIN; SELECT queue.enqueue('q'); PREPARE TRANSACTION 'forgotten'");
     let hint = until_ill(&mut client, "prepared", &["'forgotten' of postgres holds jobs"]);
     assert!(hint.contains("ROLLBACK PREPARED"), "{hint}");
-    // Twelve times the patience later.
+    // After twelve times the patience.
     other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
     let pid = format!("Process {} of postgres", other.pid());
     let mut visitor = visitor(&cluster, &mut client);
-    wait::until("both are found", || {
+    wait::until_true("both are found", || {
         let found = finding(&mut client, "xmin_horizon");
-        (found.detail.contains(&pid) && found.detail.contains("'forgotten'")).then_some(())
+        found.detail.contains(&pid) && found.detail.contains("'forgotten'")
     });
     let hint = until_ill(&mut client, "xmin_horizon", &[]);
     assert!(hint.contains("The queues are not affected"), "{hint}");
@@ -408,7 +400,7 @@ fn transactions_that_stay_open() {
     until_well(&mut client, "xmin_horizon");
 }
 
-/// A role that may look, and nothing else.
+/// A role with observe, and nothing else.
 fn visitor(cluster: &Cluster, client: &mut Client) -> Client {
     client.run("CREATE ROLE visitor LOGIN; SELECT queue.grant('*', 'visitor', 'observe')");
     impatient(cluster.connect_as("app", "visitor"))
@@ -429,7 +421,7 @@ fn roles_that_are_gone() {
 #[test]
 fn a_visitor_sees_nearly_all_of_it() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
-    wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
+    wait::until_true("all is well", || findings(&mut client).iter().all(|f| f.is_ok));
     let mut visitor = visitor(&cluster, &mut client);
     let found = findings(&mut visitor);
     let ill: Vec<_> = found.iter().filter(|f| !f.is_ok).collect();
@@ -456,10 +448,10 @@ fn storage_settings_that_were_changed() {
 #[test]
 fn a_server_without_autovacuum_whose_rows_grow_old() {
     let (cluster, mut client) =
-        Cluster::new().conf("autovacuum = off").conf("autovacuum_freeze_max_age = 100000").start_with_database("app");
+        Cluster::with(&["autovacuum = off", "autovacuum_freeze_max_age = 100000"]).start_with_database("app");
     until_ill(&mut client, "autovacuum", &["switched off"]);
     until_well(&mut client, "wraparound");
-    // The vacuum that comes even so cannot help while this is open.
+    // An automatic vacuum cannot help while this transaction is open.
     let mut other = cluster.connect_to("app");
     other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
     client.run("CREATE TEMP TABLE t (n integer)");
@@ -481,7 +473,7 @@ fn plans_that_are_compiled() {
     let mut client = server().connect_to("app");
     until_well(&mut client, "jit");
     client.run("SET jit_above_cost = 100");
-    // A server that was built without LLVM compiles nothing, whatever it costs.
+    // A server without LLVM compiles nothing, at any cost.
     if !client.value::<bool>("SELECT pg_jit_available()") {
         return assert!(finding(&mut client, "jit").is_ok);
     }
@@ -496,7 +488,7 @@ fn a_standby_is_looked_at_as_well() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue('q')");
-    wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
+    wait::until_true("all is well", || findings(&mut client).iter().all(|f| f.is_ok));
     let standby = cluster.standby();
     standby.wait_replayed(&cluster);
     let mut client = standby.connect_to("app");

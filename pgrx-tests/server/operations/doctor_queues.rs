@@ -3,8 +3,7 @@
 use std::cell::Cell;
 
 use crate::operations::doctor::{finding, impatient, until_ill, until_well};
-use crate::shared::{Database, Sql, create, retry_dead};
-use postgres::Client;
+use crate::shared::*;
 
 #[test]
 fn schedules_whose_jobs_all_die() {
@@ -15,7 +14,7 @@ fn schedules_whose_jobs_all_die() {
         "SELECT queue.schedule('nightly', 'reports', every => '1 day'),
                 queue.schedule('other', 'late', every => '1 day')",
     );
-    // A day passes, and one slot with it, however long this takes.
+    // Each call adds a day with one slot, however long the test takes.
     let days = Cell::new(0);
     let fire = |client: &mut Client| {
         days.set(days.get() + 1);
@@ -35,14 +34,14 @@ fn schedules_whose_jobs_all_die() {
     let hint =
         until_ill(&mut client, "schedules", &["The last 3 jobs of \"nightly\", of queue \"reports\", have died."]);
     assert!(hint.contains("queue.errors"));
-    // The next one is under way.
+    // The next slot is about to come.
     fire(&mut client);
     until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
     client.run("SELECT queue.pause_schedule('nightly')");
     until_well(&mut client, "schedules");
     client.run("SELECT queue.resume_schedule('nightly')");
     until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
-    // One that completes is enough, also one that was dead.
+    // One completed job is enough, also one that was dead.
     client.run("SELECT queue.complete(id) FROM queue.claim('reports', 100)");
     until_well(&mut client, "schedules");
     end(&mut client, die);
@@ -56,8 +55,8 @@ fn schedules_whose_jobs_all_die() {
     until_well(&mut client, "schedules");
 }
 
-/// Zones and years, in which the data of the library and that of the server may differ or not: it depends on the
-/// server's. All that a schedule's slots at noon show by the server's data is taken for what must be found.
+/// Zones and years in which the library's data may differ from the server's. The expected result is computed from the
+/// server's data, for schedules at noon.
 #[test]
 fn time_zones_that_postgres_knows_otherwise() {
     let database = Database::without_worker();
@@ -144,7 +143,7 @@ fn dead_jobs_that_pile_up() {
     until_well(&mut client, "dead");
     client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q')");
     let hint = until_ill(&mut client, "dead", &["Queue \"q\" has 1000 dead jobs"]);
-    // What the hint says can be run.
+    // The statement in the hint can be run.
     let statement = hint.split_once(". SELECT").and_then(|(_, rest)| rest.split_once(" runs them again"));
     let (statement, _) = statement.expect("the hint has a statement");
     client.run(&format!("SELECT {statement}"));
@@ -169,7 +168,7 @@ fn jobs_that_wait_for_dead_ones() {
             "SELECT queue.enqueue('{queue}', after => '{{{job}}}', upon => '{upon}') FROM generate_series(1, {many})"
         ));
     }
-    // After both, and one of them has completed.
+    // The job waits for both, and one of them has completed.
     client.run(&format!("SELECT queue.enqueue('other', after => '{{{}, {}}}')", jobs[0], jobs[2]));
     until_well(&mut client, "held");
     client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q', 2); SELECT queue.complete(id) FROM queue.claim('q')");
@@ -197,7 +196,7 @@ fn topics_that_nobody_gets_anything_of() {
     create(&mut client, "q", "");
     create(&mut client, "other", "");
     client.run("SELECT queue.create_topic('alone'), queue.create_topic('bound'), queue.bind('bound', 'q', 'a')");
-    // A topic that is not used, and events that no binding wants, are no trouble.
+    // An unused topic, and events that match no binding, are no problem.
     client.run("SELECT FROM queue.publish('bound', key => 'b')");
     until_well(&mut client, "topics");
     client.run("SELECT FROM queue.publish('alone'); SELECT FROM queue.publish('alone')");
@@ -209,7 +208,7 @@ fn topics_that_nobody_gets_anything_of() {
     assert!(hint.contains("queue.bind"), "{hint}");
     client.run("SELECT queue.bind('alone', 'q')");
     until_well(&mut client, "topics");
-    // A subscriber that is paused and forgotten; another queue may be paused for as long as it likes.
+    // A subscriber that stays paused. Another queue may stay paused.
     client.run("SELECT queue.pause('q'), queue.pause('other'), queue.enqueue('other')");
     client.run("SELECT FROM queue.publish('bound', key => 'a')");
     let words = ["Queue \"q\" is paused, has had a ready job for", "still gets the events of topic \"bound\""];
@@ -218,6 +217,6 @@ fn topics_that_nobody_gets_anything_of() {
     client.run("SELECT queue.unbind('bound', 'q'), queue.unbind('alone', 'q'), queue.drop('alone')");
     let hint = until_ill(&mut client, "topics", &["No queue is bound to topic \"bound\", and no queue got 1 events"]);
     assert!(hint.contains("or drop the topic"), "{hint}");
-    // It is over when nothing has been published for a while.
+    // The problem is over when nothing has been published for a while.
     until_well(&mut client, "topics");
 }

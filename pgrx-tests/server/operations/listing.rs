@@ -1,19 +1,13 @@
-//! Pages of jobs, search, groups of errors, activity, and verbs for many: each shows what the views show, reads no more
-//! than it says, and nothing of queues that the user may not observe.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+//! Pages of jobs, search, groups of errors, activity, and verbs for many: each agrees with the views, reads no more
+//! than documented, and shows no queue that the user may not observe.
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 
 const STATES: [&str; 9] =
     ["running", "retrying", "dead", "held", "scheduled", "skipped", "cancelled", "ready", "completed"];
 
-/// Jobs of queue `q` in all states, several of each.
+/// Makes jobs of queue `q` in all states, several of each.
 pub fn varied(client: &mut Client) {
     create(client, "q", "max_attempts => 2, backoff_base => '1 hour'");
     create(client, "other", "");
@@ -79,7 +73,7 @@ fn assert_lists_are_the_view(client: &mut Client) {
         for size in [1, 3, 100] {
             let found = pages(client, state, size, |_| {});
             if matches!(state, "scheduled" | "retrying") {
-                // Those of one moment are in the order of their rows.
+                // Jobs of the same moment are in the order of their rows.
                 assert_eq!(found.iter().collect::<BTreeSet<_>>(), expected.iter().collect(), "{state}");
                 assert_eq!(found.len(), expected.len(), "{state}");
             } else {
@@ -90,7 +84,7 @@ fn assert_lists_are_the_view(client: &mut Client) {
     for state in STATES.iter().filter(|state| **state != "skipped") {
         assert_eq!(by_view(client, state, "job_id").len(), 7, "{state}");
     }
-    // A row is that of the view.
+    // A row has the same values as the view's.
     let [listed, viewed] =
         ["queue.search('q', states => '{dead}', max_jobs => 100)", "queue.jobs WHERE state = 'dead'"].map(|from| {
             let row = "to_jsonb(j) - 'here' - 'rows_read'";
@@ -107,8 +101,8 @@ fn assert_lists_are_the_view(client: &mut Client) {
     assert_eq!(by_job, viewed);
 }
 
-/// Has what has ended go to history: with jobs that end immediately, almost nothing lives in the segment that is open.
-/// Only then may it be closed by its age.
+/// Moves ended jobs to history. Jobs that end immediately leave almost nothing living in the open segment. Only then
+/// may its age close it.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.pass_through("filler", 3000);
@@ -129,7 +123,7 @@ fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_st
     varied(&mut client);
     client.run("SELECT FROM queue.maintain()");
     assert_lists_are_the_view(&mut client);
-    // What is shown moves to history between two pages: nothing is left out.
+    // Jobs move to history between two pages: none is left out.
     let dead = by_view(&mut client, "dead", "job_id");
     let mut is_first = true;
     let found = pages(&mut client, "dead", 2, |client| {
@@ -197,7 +191,7 @@ fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
     let id = client.claim("q");
     client.run(&format!("SELECT queue.complete({id})"));
     client.pass_through("crowd", 45_000);
-    // The job lies behind those of the others; each call reads its share of these.
+    // The job lies behind jobs of other queues. Each call reads a share of these.
     let (mut beyond, mut calls) = ("NULL".to_owned(), 0);
     loop {
         let sql = format!(
@@ -220,7 +214,7 @@ fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
     assert_eq!(found, "300 300");
     let flow = client.value::<i64>("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}]')");
     assert_eq!(client.value::<i64>("SELECT job_id FROM queue.search('q', '$.is_flow', '{held,ready}')"), flow);
-    // A position is no way in: what it has is only where to read.
+    // A position gives no access: it only says where to read.
     for (beyond, code) in [("1", "22023"), ("{}", "22023"), ("{\"state\": 1, \"at\": 2}", "22023")] {
         client.refused(&format!("SELECT queue.search('q', states => '{{dead}}', beyond => '{beyond}')"), code);
     }
@@ -259,7 +253,7 @@ fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
         for state in STATES {
             assert_eq!(client.count(&format!("SELECT FROM queue.search('{queue}', states => '{{{state}}}')")), 0);
         }
-        // Neither what a filter finds nor what it costs tells of hidden jobs.
+        // Neither the result of a filter nor its cost reveals hidden jobs.
         assert_eq!(client.count(&format!("SELECT FROM queue.search('{queue}', '$.job_id')")), 0);
         assert_eq!(client.count(&format!("SELECT FROM queue.error_groups('{queue}')")), 0);
         assert_eq!(client.count(&format!("SELECT FROM queue.activity('{queue}')")), 0);
@@ -267,11 +261,11 @@ fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
     let all = "queue.error_groups() WHERE queue_name = 'q'";
     assert_eq!(client.count(&format!("SELECT FROM {all}")), 0);
     assert_eq!(client.count("SELECT FROM queue.activity() WHERE queue_name <> 'other'"), 0);
-    // Nor does a verb change one of them, also beside a job of a queue that one manages.
+    // Verbs change none of them, also beside a job of a queue that the role manages.
     let theirs =
         client.value::<i64>("SELECT min(job_id) FROM queue.jobs WHERE queue_name = 'other' AND state = 'ready'");
     for verb in ["cancel_many($)", "retry_many($)", "reprioritize_many($, 1)", "reschedule_many($, now())"] {
-        // None is skipped.
+        // No job is skipped.
         for state in STATES.iter().filter(|state| **state != "skipped") {
             let [first, ..] = hidden[state][..] else { panic!("no job is {state}") };
             let call = verb.replace('$', &format!("ARRAY[{theirs}, {first}]"));
@@ -293,7 +287,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     let database = Database::without_worker();
     let mut client = database.connect();
     varied(&mut client);
-    // How often a verb gives each answer for what a search finds.
+    // How often a verb gives each answer for the jobs of a search.
     let answers = |verb: &str, found: &str, rest: &str| {
         format!(
             "SELECT concat_ws(' ', outcome, count(*)) FROM queue.{verb}(ARRAY(SELECT job_id
@@ -302,7 +296,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
         )
     };
     let bad = answers("retry_many", "'$.error == \"bad 1\"'", "");
-    // A job in a state that does not allow it is refused.
+    // A job in another state is refused.
     let of_each = "queue.jobs AS j WHERE queue_name = 'q' \
         AND job_id = (SELECT min(job_id) FROM queue.jobs AS k WHERE k.queue_name = 'q' AND k.state = j.state)";
     for (verb, refused) in [
@@ -314,18 +308,14 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
         let call = verb.replace('$', &format!("ARRAY(SELECT job_id FROM {of_each})"));
         let states = format!("SELECT job_id, state FROM {of_each}");
         client.run("BEGIN");
-        let states: BTreeMap<i64, String> =
-            client.query(&states, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+        let states: BTreeMap<i64, String> = client.rows(&states).into_iter().collect();
         let rows = client.query(&format!("SELECT id, outcome, reason FROM queue.{call}"), &[]).unwrap();
         assert_eq!(rows.len(), states.len());
         let mut found: Vec<&str> = Vec::new();
         for row in &rows {
             let (id, outcome, reason): (i64, &str, Option<&str>) = (row.get(0), row.get(1), row.get(2));
-            assert_eq!(
-                outcome == "refused",
-                reason.is_some_and(|reason| reason.contains(&id.to_string())),
-                "{verb}: {row:?}"
-            );
+            let is_refused = outcome == "refused";
+            assert_eq!(is_refused, reason.is_some_and(|reason| reason.contains(&id.to_string())), "{verb}: {row:?}");
             if outcome == "refused" {
                 found.push(&states[&id]);
             }
@@ -334,7 +324,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
         assert_eq!(found, refused, "{verb}: {states:?}");
         client.run("ROLLBACK");
     }
-    // In an open transaction, undone, and done.
+    // In an open transaction, rolled back, and committed.
     client.run("BEGIN");
     assert_eq!(client.column::<String>(&bad), ["retried 3"]);
     assert_eq!(client.column::<String>(&bad), [""; 0]);
@@ -342,7 +332,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     assert_eq!(by_view(&mut client, "dead", "job_id").len(), 7);
     assert_eq!(client.column::<String>(&bad), ["retried 3"]);
     assert_eq!(by_view(&mut client, "dead", "job_id").len(), 4);
-    // In parts, each behind the one before.
+    // In parts, each starting behind the previous one.
     let (mut parts, mut beyond) = (Vec::new(), "NULL".to_owned());
     loop {
         let sql = format!(
@@ -363,7 +353,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'scheduled' AND priority = 5"), 3);
     let again = answers("retry_many", "states => '{retrying,cancelled}'", "");
     assert_eq!(client.column::<String>(&again), ["retried 24"]);
-    // What another transaction has is left as it is, and the answer says so.
+    // Jobs of another transaction stay as they are, and the answer says so.
     let mut other = database.connect();
     other.run("BEGIN");
     let taken = other.claim("q");
@@ -378,7 +368,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready' AND priority = 7"), ready.len() - 1);
     client.refused("SELECT queue.search('q', max_jobs => 0)", "22023");
     client.refused("SELECT queue.search('nowhere')", "42704");
-    // Workers of running jobs are asked to stop, or lose them.
+    // Workers of running jobs are asked to stop, or lose the jobs.
     let running = by_view(&mut client, "running", "job_id");
     let stop = answers("cancel_many", "states => '{running}'", "");
     assert_eq!(client.column::<String>(&stop), ["cancelling 7"]);
@@ -390,7 +380,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
 
 #[test]
 fn more_than_fit_into_memory_are_changed_in_several_transactions() {
-    let cluster = Cluster::new().conf("pg_queue.max_running = 200").conf("pg_queue.worker = off").start();
+    let cluster = Cluster::with(&["pg_queue.max_running = 200", "pg_queue.worker = off"]).start();
     let mut client = cluster.create_database_with("app", "");
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
@@ -420,7 +410,7 @@ fn more_than_fit_into_memory_are_changed_in_several_transactions() {
                 );
             }
             assert!(full.len() < left.len(), "{verb}: a transaction has place for some");
-            // In the same transaction there is no place, and the next has it.
+            // The same transaction has no room, and the next one has.
             if !full.is_empty() {
                 let again = client.query(&sql, &[&full]).unwrap();
                 assert!(again.iter().all(|row| row.get::<_, &str>(1) == "full"), "{verb}");
@@ -448,8 +438,7 @@ fn errors_are_grouped_and_the_last_hour_is_exact() {
         groups.unwrap().iter().map(|r| (r.get(0), r.get(1), r.get(2), r.get(3), r.get(4))).collect();
     let group = |error: &str, dead, retrying| (error.to_owned(), dead + retrying, dead, retrying, true);
     assert_eq!(groups, [group("bad 0", 4, 0), group("bad 1", 3, 0), group("try again", 0, 7)]);
-    let cut = "SELECT bool_or(is_complete) FROM queue.error_groups('q', 3)";
-    assert!(!client.value::<bool>(cut));
+    assert!(!client.value::<bool>("SELECT bool_or(is_complete) FROM queue.error_groups('q', 3)"));
     client.maintain_until("(SELECT bool_and(is_counted) FROM queue_internal.tallies())");
     let sums =
         "sum(enqueued)::bigint, sum(claimed)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(died)::bigint";

@@ -1,12 +1,6 @@
-//! `queue.load` measures what workers do, from the first job on, over restarts, and says what the limits allow.
+//! `queue.load` measures the work of workers from the first job, over restarts, and says what the limits allow.
 
-use std::thread;
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
-
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 
 /// A column of a queue's row, or of the sum over its stages.
 fn load(client: &mut Client, queue: &str, column: &str) -> Option<f64> {
@@ -21,7 +15,7 @@ fn needed(client: &mut Client, queue: &str) -> f64 {
     load(client, queue, "sum(needed)").unwrap()
 }
 
-/// A database in which memory has counted, so that minutes are known from the first job on.
+/// A database that memory has counted, so that minutes are known from the first job.
 fn counted() -> (Database, Client) {
     let (database, mut client) = Database::new().with_queue("idle", "");
     // A lane without jobs is not counted.
@@ -82,7 +76,7 @@ fn a_run_within_one_transaction_counts_and_so_does_a_failed_one() {
         let mean = run_mean(&mut client, "q").unwrap();
         assert!((0.3..1.0).contains(&mean), "{mean}");
     }
-    // A released attempt has taken a worker's time, and nothing has ended.
+    // A released attempt took a worker's time, and no job has ended.
     client.run("SELECT queue.enqueue('other')");
     client.run("SELECT queue.release(id) FROM queue.claim('other')");
     assert_eq!(run_mean(&mut client, "other"), None);
@@ -109,7 +103,7 @@ fn limits_and_pauses_bound_it() {
     client.run("SELECT FROM queue.claim('q', 3)");
     client.run("SELECT queue.pause('q')");
     assert_eq!(needed(&mut client, "q"), 3.0);
-    // The stages share what may run.
+    // The stages share the running limit.
     client.run("SELECT count(*) FROM queue.enqueue_many('staged', array_fill('{}'::jsonb, '{20000}'))");
     client.run("SELECT queue.advance(id) FROM queue.claim('staged', 10000)");
     for stage in ["a", "b"] {
@@ -138,7 +132,7 @@ fn jobs_that_last_longer_than_the_mean_keep_their_workers() {
     enqueue(&mut client, 100);
     client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('l', 100)))");
     let mean = run_mean(&mut client, "l").unwrap();
-    wait::until("all ten have lasted longer than the mean", || (needed(&mut client, "l") >= 10.0).then_some(()));
+    wait::until_true("all ten have lasted longer than the mean", || needed(&mut client, "l") >= 10.0);
     assert!(mean < 1.0, "{mean}");
     enqueue(&mut client, 5);
     assert_eq!(needed(&mut client, "l"), 11.0);
@@ -154,10 +148,9 @@ fn it_goes_on_over_a_crash_with_the_time_of_the_claim() {
     client.run("SELECT queue.enqueue('q', delay => '20 s')");
     let id: i64 = client.value("SELECT id FROM queue.claim('q')");
     thread::sleep(Duration::from_millis(500));
-    let pid = client.value("SELECT pg_backend_pid()");
-    cluster.crash(pid);
+    cluster.crash(client.value("SELECT pg_backend_pid()"));
     let mut client = cluster.connect_to("app");
-    // Known by memory or by the rows: the numbers are the same.
+    // Memory and the rows give the same numbers.
     let numbers = "SELECT concat_ws(' ', ready, due_soon, running, needed) FROM queue.load('q')";
     assert_eq!(client.value::<String>(numbers), "49 1 1 2");
     client.wait_counted();

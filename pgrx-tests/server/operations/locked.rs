@@ -1,11 +1,9 @@
-//! What monitoring reads answers while a session has locked a table, without what cannot be read.
+//! Monitoring answers while a session has locked a table, without the parts that cannot be read.
 
-use postgres::Client;
+use crate::shared::*;
 
-use crate::shared::{Database, Sql, create};
-
-/// What monitoring reads. Each is run by a role with observe on all queues, in a session that was there before the lock
-/// and in a new one.
+/// The reads of monitoring. A role with observe on all queues runs each, in a session from before the lock and in a new
+/// one.
 const READS: [&str; 6] = [
     "SELECT count(*) FROM queue.metrics()",
     "SELECT count(*) FROM queue.storage",
@@ -15,7 +13,7 @@ const READS: [&str; 6] = [
     "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_extension_info'",
 ];
 
-/// Jobs in all states, topics and schedules.
+/// Makes jobs in all states, topics and schedules.
 fn fill(client: &mut Client) {
     create(client, "q", "max_attempts => 2, backoff_base => '1 hour'");
     client.run(
@@ -29,7 +27,7 @@ fn fill(client: &mut Client) {
     client.run("SELECT queue.grant('*', 'locked_out', 'observe')");
 }
 
-/// Runs all reads. Returns those that take longer than two seconds, or fail otherwise.
+/// Runs all reads. Returns those that fail or take longer than two seconds.
 fn slow(client: &mut Client, what: &str) -> Vec<String> {
     client.run("SET ROLE locked_out; SET statement_timeout = '2s'");
     let failures = READS.iter().filter_map(|read| {
@@ -64,7 +62,7 @@ fn metrics_views_and_doctor_answer_whatever_table_is_locked() {
     slow(&mut old, "warm up");
     let mut wrong = Vec::new();
     for (n, locked) in tables.iter().chain(&indexes).enumerate() {
-        // An index is locked by a change of it that is rolled back, as REINDEX locks it.
+        // A rolled-back change locks an index as REINDEX does.
         let lock = if n < tables.len() {
             format!("LOCK TABLE {locked}")
         } else {
@@ -76,7 +74,7 @@ fn metrics_views_and_doctor_answer_whatever_table_is_locked() {
         if n < tables.len() {
             wrong.extend(slow(&mut database.connect(), &format!("{locked}, a new session")));
         }
-        // What does not need the table is there.
+        // The parts that do not need the table are shown.
         let here = count(&mut old);
         let left: Vec<&String> = all.iter().filter(|name| !here.contains(name)).collect();
         if left.len() > all.len() * 2 / 3 {

@@ -1,22 +1,9 @@
-//! Memory so small that everything overflows: order and exactness stay, and what does not fit is said.
+//! Memory so small that everything overflows: order and exactness hold, and shortages are reported.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::thread;
-use std::time::Duration;
-
-use postgres::Client;
-use queue_tests::{Cluster, error, wait};
-
-use crate::random::{self, Random};
-use crate::shared::{Sql, create, wait_asleep};
+use crate::shared::*;
 
 fn tiny() -> Cluster {
-    Cluster::new()
-        .conf("pg_queue.max_ready = 2")
-        .conf("pg_queue.max_running = 3")
-        .conf("pg_queue.max_lanes = 2")
-        .start()
+    Cluster::with(&["pg_queue.max_ready = 2", "pg_queue.max_running = 3", "pg_queue.max_lanes = 2"]).start()
 }
 
 #[test]
@@ -63,7 +50,7 @@ fn the_order_is_exact_with_more_queues_than_lanes_and_more_jobs_than_memory() {
                 }
                 client.run("COMMIT");
                 if what == 6 {
-                    // Back to their places.
+                    // The jobs are released.
                     client.query("SELECT queue.release_many($1)", &[&ids]).unwrap();
                 } else {
                     client.query("SELECT queue.complete_many($1)", &[&ids]).unwrap();
@@ -89,7 +76,7 @@ fn where_too_many_run_a_claim_gets_fewer_and_then_an_error_that_names_the_settin
     assert!(full.hint.contains("pg_queue.max_running"), "{full:?}");
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 1);
-    // In the transaction that ends one there is room for the next only when it has committed.
+    // A transaction that ends an attempt has room for the next one only after its commit.
     client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '0')", ids[0]));
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 1);
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready'"), 2);
@@ -110,7 +97,7 @@ fn a_purge_needs_room_for_one_job_only() {
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 0);
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
     client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{running:?})"));
-    // With none at all it says so.
+    // Without any room it raises.
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[5]))");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 3)"), 3);
     client.refused("SELECT queue.purge('q')", "53400");
@@ -119,11 +106,9 @@ fn a_purge_needs_room_for_one_job_only() {
 
 #[test]
 fn many_claimers_with_tiny_memory_get_every_job_once() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.max_ready = 4")
-        .conf("pg_queue.max_running = 12")
-        .conf("pg_queue.max_lanes = 2")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.max_ready = 4", "pg_queue.max_running = 12", "pg_queue.max_lanes = 2"])
+            .start_with_database("app");
     let queues = ["a", "b", "c"];
     for queue in queues {
         create(&mut client, queue, "");
@@ -148,7 +133,7 @@ fn many_claimers_with_tiny_memory_get_every_job_once() {
                             empty = 0;
                             done.lock().unwrap().extend(rows.iter().map(|row| row.get::<_, i64>(0)));
                         }
-                        // All lanes or all of `running` are in use this moment.
+                        // All lanes or all of `running` are in use at this moment.
                         Err(e) => assert_eq!(error::code(&e), "53400", "seed {seed}: {e:?}"),
                     }
                 }
@@ -181,7 +166,7 @@ fn jobs_that_run_beyond_memory_after_a_restart_with_smaller_limits_are_not_forgo
         client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     }
     wait::within("all leases have ended", Duration::from_secs(25), || {
-        // A new session: one that found memory full tries again only after a while.
+        // A new session, since a session that found memory full retries only after a while.
         cluster.connect_to("app").run("SELECT FROM queue.maintain()");
         (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready' AND attempt = 2") == 7)
             .then_some(())
@@ -230,12 +215,7 @@ fn a_heartbeat_of_what_memory_has_no_room_for_tells_the_lease_and_that_it_is_can
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[9]))");
-    let running: Vec<(i64, i64)> = client
-        .query("SELECT id, job_id FROM queue.claim('q', 9, lease => '10 min')", &[])
-        .unwrap()
-        .iter()
-        .map(|row| (row.get(0), row.get(1)))
-        .collect();
+    let running: Vec<(i64, i64)> = client.rows("SELECT id, job_id FROM queue.claim('q', 9, lease => '10 min')");
     cluster.append_conf("pg_queue.max_running = 3");
     cluster.restart();
     let mut client = cluster.connect_to("app");
@@ -248,7 +228,7 @@ fn a_heartbeat_of_what_memory_has_no_room_for_tells_the_lease_and_that_it_is_can
     }
 }
 
-/// As many jobs as that.
+/// Enqueues this number of jobs.
 fn fill(client: &mut Client, queue: &str, jobs: usize) {
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill(jsonb '1', ARRAY[{jobs}]))"));
 }
@@ -271,7 +251,7 @@ fn one_role_with_one_queue_cannot_take_all_places() {
         client
     };
 
-    // As many sessions and transactions as it likes, open and committed.
+    // Any number of sessions and transactions, open and committed.
     let mut greedy: Vec<Client> = (0..4).map(|_| session("greedy")).collect();
     greedy[0].run("BEGIN");
     let first = greedy[0].count("SELECT FROM queue.claim('greedy', 2147483647)");
@@ -279,7 +259,7 @@ fn one_role_with_one_queue_cannot_take_all_places() {
     for client in &mut greedy[1..] {
         client.refused("SELECT FROM queue.claim('greedy')", "53400");
     }
-    // There is something left for the other queue, and for the other database, and again after those.
+    // There is room left for the other queue, for the other database, and for a second claim of each.
     let mut modest = session("modest");
     let other = modest.count("SELECT FROM queue.claim('other', 1000)");
     assert!(other > 20, "{other}");
@@ -287,14 +267,14 @@ fn one_role_with_one_queue_cannot_take_all_places() {
     let foreign_got = foreign.count("SELECT FROM queue.claim('q', 1000)");
     assert!(foreign_got > 20, "{foreign_got}");
     assert!(first + other + foreign_got < 1000);
-    // Ends need no place, and what waits can be cancelled and purged.
+    // Ends need no room, and waiting jobs can be cancelled and purged.
     assert!(owner.value::<i64>("SELECT queue.purge('third')") > 0);
     let running =
         "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'other'
         AND state = 'running'))";
     assert_eq!(owner.value::<i64>(running), other as i64);
 
-    // Rolled back in part and as a whole: all is counted back.
+    // Rolled back in part and as a whole: the places are free again.
     greedy[0].run("ROLLBACK");
     let all = cluster.connect_to("app").count("SELECT FROM queue.claim('greedy', 5000)");
     assert!((800..=first).contains(&all), "{all}");
@@ -309,15 +289,15 @@ fn one_role_with_one_queue_cannot_take_all_places() {
     assert_eq!(greedy[2].count("SELECT FROM queue.claim('greedy', 100)"), 100);
     greedy[1].run("COMMIT");
 
-    // A queue that goes leaves its places to others, and so does a database.
+    // A dropped queue frees its places, and so does a database.
     owner.run("SELECT queue.drop('greedy', force => true)");
     foreign.run("DROP EXTENSION pg_queue");
-    wait::until("the places are free", || {
+    wait::until_true("the places are free", || {
         let used: f64 = owner.value(
             "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_memory_used'
              AND labels ->> 'setting' = 'pg_queue.max_running'",
         );
-        (used < 100.0).then_some(())
+        used < 100.0
     });
     create(&mut owner, "new", "");
     fill(&mut owner, "new", 1000);
@@ -326,9 +306,9 @@ fn one_role_with_one_queue_cannot_take_all_places() {
 }
 
 #[test]
-fn who_has_no_place_and_waits_is_woken_when_there_is_one() {
+fn a_worker_without_a_slot_is_woken_when_one_is_free() {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.max_running = 100").conf("pg_queue.max_wait = '60 s'").start_with_database("app");
+        Cluster::with(&["pg_queue.max_running = 100", "pg_queue.max_wait = '60 s'"]).start_with_database("app");
     for queue in ["q", "r"] {
         create(&mut client, queue, "lease => '1 hour'");
         fill(&mut client, queue, 200);
@@ -337,7 +317,7 @@ fn who_has_no_place_and_waits_is_woken_when_there_is_one() {
     assert!(q.len() < 100, "{}", q.len());
     client.run("SELECT FROM queue.claim('r', 200)");
     while client.batch_execute("SELECT FROM queue.claim('r', 200)").is_ok() {}
-    // Nobody may have another. What waits sleeps.
+    // No session can claim another job. Claims that wait sleep.
     thread::scope(|scope| {
         let mut sleepers = Vec::new();
         for queue in ["r", "q", "r"] {
@@ -350,7 +330,7 @@ fn who_has_no_place_and_waits_is_woken_when_there_is_one() {
             wait_asleep(&mut client, pid);
         }
         let begun = std::time::Instant::now();
-        // Enough for all: most of the first queue's.
+        // Room for all: most jobs of the first queue.
         client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{:?}::bigint[])", &q[..80]));
         for sleeper in sleepers {
             assert_eq!(sleeper.join().unwrap(), 1);
@@ -401,7 +381,7 @@ fn one_queue_cannot_hold_all_keys() {
     assert!(full.hint.contains("pg_queue.max_keys"), "{full:?}");
     other.run(&keys("other", 1, 20));
     foreign.run(&keys("q", 1, 20));
-    // What is undone is counted back.
+    // Undone claims are counted back.
     greedy.run("ROLLBACK");
     other.run(&format!("BEGIN; SAVEPOINT a; {}; ROLLBACK TO SAVEPOINT a", keys("greedy", 1, 850)));
     greedy.run(&format!("BEGIN; {}; COMMIT", keys("greedy", 1, 850)));
@@ -410,7 +390,7 @@ fn one_queue_cannot_hold_all_keys() {
 #[test]
 fn the_sessions_of_one_database_cannot_wait_for_so_many_queues_that_no_other_can_be_used() {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.max_lanes = 40").conf("pg_queue.max_wait = '60 s'").start_with_database("app");
+        Cluster::with(&["pg_queue.max_lanes = 40", "pg_queue.max_wait = '60 s'"]).start_with_database("app");
     let mut foreign = cluster.create_database("foreign");
     create(&mut foreign, "q", "");
     foreign.enqueue("q");
@@ -428,8 +408,8 @@ fn the_sessions_of_one_database_cannot_wait_for_so_many_queues_that_no_other_can
             let sleeps = format!(
                 "SELECT coalesce(wait_event_type = 'Extension', false) FROM pg_stat_activity WHERE pid = {pid}"
             );
-            wait::until("it sleeps or is refused", || {
-                (client.column::<bool>(&sleeps) == [true] || ended.is_finished()).then_some(())
+            wait::until_true("it sleeps or is refused", || {
+                client.column::<bool>(&sleeps) == [true] || ended.is_finished()
             });
             if ended.is_finished() {
                 assert_eq!(error::code(&ended.join().unwrap().unwrap()), "53400");
@@ -447,14 +427,15 @@ fn memory_is_what_the_formula_says() {
     for (lanes, ready, running, keys, databases, connections) in
         [(256, 2048, 65536, 262_144, 16, 100), (32, 512, 1024, 4096, 2, 20), (1024, 512, 65536, 1000, 64, 60)]
     {
-        let cluster = Cluster::new()
-            .conf(&format!("pg_queue.max_lanes = {lanes}"))
-            .conf(&format!("pg_queue.max_ready = {ready}"))
-            .conf(&format!("pg_queue.max_running = {running}"))
-            .conf(&format!("pg_queue.max_keys = {keys}"))
-            .conf(&format!("pg_queue.max_databases = {databases}"))
-            .conf(&format!("max_connections = {connections}"))
-            .start();
+        let cluster = Cluster::with(&[
+            &format!("pg_queue.max_lanes = {lanes}"),
+            &format!("pg_queue.max_ready = {ready}"),
+            &format!("pg_queue.max_running = {running}"),
+            &format!("pg_queue.max_keys = {keys}"),
+            &format!("pg_queue.max_databases = {databases}"),
+            &format!("max_connections = {connections}"),
+        ])
+        .start();
         let size: i64 = cluster
             .connect()
             .value("SELECT sum(allocated_size)::bigint FROM pg_shmem_allocations WHERE name LIKE 'pg_queue%'");

@@ -1,20 +1,15 @@
-//! `queue.metrics()` says what the views say, in the form that Prometheus wants, and its counters never go back.
+//! `queue.metrics()` agrees with the views, has the format of Prometheus, and its counters never decrease.
 
-use std::collections::BTreeMap;
+use crate::shared::*;
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::shared::{Database, Sql, create};
-
-/// The metrics that count per queue, of one queue, with the labels beside.
+/// The metrics of one queue, of this kind, with their other labels.
 fn of_queue(client: &mut Client, queue: &str, kind: &str) -> BTreeMap<String, f64> {
     let sql =
         "SELECT name || (labels - 'queue'), value FROM queue.metrics() WHERE labels ->> 'queue' = $1 AND type = $2";
     client.query(sql, &[&queue, &kind]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Jobs in all states, and something in every counter.
+/// Makes jobs in all states, and something for every counter.
 fn busy(client: &mut Client) {
     create(client, "q", "max_attempts => 2, backoff_base => '1 hour', retention => '0'");
     for sql in [
@@ -50,7 +45,7 @@ fn names_labels_and_types_are_as_prometheus_wants_them() {
     let twice = "SELECT name FROM queue.metrics() GROUP BY name, labels HAVING count(*) > 1
                  UNION ALL SELECT name FROM queue.metrics() GROUP BY name HAVING count(DISTINCT (type, help)) > 1";
     assert_eq!(client.column::<String>(twice), [""; 0]);
-    // A part alone is what it is in the whole.
+    // A part alone equals that part of the whole.
     let parts = "SELECT DISTINCT name FROM queue.metrics()";
     for name in client.column::<String>(parts).iter().filter(|name| !name.ends_with("_seconds")) {
         let alone: String = client.value(&format!(
@@ -78,10 +73,8 @@ fn what_is_not_asked_for_is_not_looked_at() {
 
 #[test]
 fn what_is_counted_outlives_restart_and_crash() {
-    let (cluster, mut client) = Cluster::new()
-        .conf("pg_queue.segment_rows = 1000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     busy(&mut client);
     let counted = of_queue(&mut client, "q", "counter");
     let wanted = [
@@ -110,15 +103,14 @@ fn what_is_counted_outlives_restart_and_crash() {
     cluster.restart();
     let mut client = cluster.connect_to("app");
     assert_eq!(of_queue(&mut client, "q", "counter"), counted);
-    let pid = client.pid();
-    cluster.crash(pid);
+    cluster.crash(client.pid());
     let mut client = cluster.connect_to("app");
     assert_eq!(of_queue(&mut client, "q", "counter"), counted);
-    // Nor is anything forgotten with the segment that it lay in.
+    // Counters keep what was in reclaimed segments.
     create(&mut client, "filler", "retention => '0'");
     client.pass_through("filler", 2000);
-    wait::until("its segment is gone", || {
-        client.value::<bool>("SELECT EXISTS (SELECT FROM queue_internal.total)").then_some(())
+    wait::until_true("its segment is gone", || {
+        client.value::<bool>("SELECT EXISTS (SELECT FROM queue_internal.total)")
     });
     assert_eq!(of_queue(&mut client, "q", "counter"), counted);
 }
@@ -128,9 +120,9 @@ fn a_schedule_that_is_late_and_a_queue_that_is_paused() {
     let (_database, mut client) = Database::without_worker().with_queue("q", "");
     client.run("SELECT queue.schedule('quick', 'q', every => '100 ms')");
     client.run("SELECT queue.pause('q')");
-    wait::until("it is late", || {
+    wait::until_true("it is late", || {
         let late: f64 = client.value("SELECT value FROM queue.metrics() WHERE name = 'pg_queue_schedule_late_seconds'");
-        (late > 0.2).then_some(())
+        late > 0.2
     });
     let paused = "SELECT labels ->> 'queue' FROM queue.metrics() WHERE name = 'pg_queue_is_paused' AND value = 1";
     assert_eq!(client.column::<String>(paused), ["q"]);
@@ -145,7 +137,7 @@ fn a_standby_leaves_out_what_it_would_have_to_count() {
     let mut client = standby.connect_to("app");
     let names: Vec<String> = client.column("SELECT DISTINCT name FROM queue.metrics() ORDER BY 1");
     assert!(names.iter().any(|name| name == "pg_queue_check_ok"), "{names:?}");
-    // Those of the executors are the server's own.
+    // The metrics of the executors belong to the server.
     let is_read =
         |name: &String| name == "pg_queue_jobs" || name.ends_with("_total") && !name.starts_with("pg_queue_executor_");
     assert!(!names.iter().any(is_read), "{names:?}");

@@ -1,13 +1,12 @@
-//! A server whose processes get no more memory at some point: each call succeeds or fails with 53200, and no other
-//! session is ended by it.
+//! Server processes get no more memory at some point: each call succeeds or fails with 53200, and no other session
+//! ends.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use postgres::Client;
-use queue_tests::{Cluster, error, installation};
+use queue_tests::installation;
 
-use crate::shared::Sql;
+use crate::shared::*;
 
 /// Large calls. `$big` is a jsonb string of 20 MB, `$text` a text of 20 MB, `$ids` an array of 300,000 ids.
 const CALLS: &[&str] = &[
@@ -86,8 +85,8 @@ const MILLIONS: &[&str] = &[
     "SELECT count(*) FROM queue.publish_many('several', array_fill('{\"a\": 1}'::jsonb, ARRAY[1000000]))",
 ];
 
-/// Calls whose memory is taken in many small pieces. They are tried at many limits, so that each piece is once the
-/// first one for which there is no room.
+/// Calls that take memory in many small pieces. They are tried at many limits, so that each piece is once the first
+/// that does not fit.
 const SMALL_PIECES: &[&str] = &[
     "SELECT count(*) FROM queue.publish_many('several', array_fill('{\"a\": 1}'::jsonb, ARRAY[20000]))",
     "SELECT count(*) FROM queue.enqueue_batch('q', ('[' || repeat('{\"group_key\": \"g\"},', 20000) || '{}]')::jsonb)",
@@ -95,8 +94,8 @@ const SMALL_PIECES: &[&str] = &[
         '{\"complete\":{\"id\":16}}]')::json)",
 ];
 
-/// Limits the address space of the postmaster, and so of all sessions that begin from now on, to that of a session of
-/// now and so many bytes more.
+/// Limits the address space of the postmaster, and so of all new sessions, to the present size of a session and this
+/// number of bytes more.
 fn limit(cluster: &Cluster, client: &mut Client, more: u64) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid())).expect("a session of this machine");
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("its size");
@@ -113,14 +112,14 @@ fn limit(cluster: &Cluster, client: &mut Client, more: u64) {
 #[test]
 fn no_call_ends_the_server_however_little_memory_there_is() {
     let (cluster, mut admin) =
-        Cluster::new().conf("work_mem = '64MB'").conf("pg_queue.worker = off").start_with_database("app");
+        Cluster::with(&["work_mem = '64MB'", "pg_queue.worker = off"]).start_with_database("app");
     admin.run(
         "SELECT queue.create('q'), queue.create('sql', executor => 'sql'), queue.create_topic('t'), \
             queue.bind('t', 'q'), queue.create('other'), queue.create_topic('several'), queue.bind('several', 'q'), \
             queue.bind('several', 'other')",
     );
     let mut refused = 0;
-    // From what hardly suffices for a session to what suffices for most calls.
+    // From a size that hardly suffices for a session to a size that suffices for most calls.
     let small = (14..54).step_by(2).map(|megabytes| (megabytes, SMALL_PIECES));
     for (megabytes, calls) in [(60, CALLS), (250, CALLS), (900, CALLS), (2500, MILLIONS)].into_iter().chain(small) {
         limit(&cluster, &mut admin, megabytes << 20);
@@ -143,7 +142,7 @@ fn no_call_ends_the_server_however_little_memory_there_is() {
         }
     }
     assert!(refused > 10, "only {refused} were refused: the test tries too little");
-    // No process was ended, so the first session is still there.
+    // No process was ended, so the first session still exists.
     assert_eq!(admin.value::<i32>("SELECT 1"), 1);
     assert!(!cluster.log().contains("terminated by signal"));
 }

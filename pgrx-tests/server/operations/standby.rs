@@ -1,15 +1,11 @@
-//! What a standby tells: of each job, and by each function and view that an observer may use, what its primary tells.
-
-use std::collections::BTreeSet;
-
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+//! A standby gives the same answers as its primary: for each job, and for each function and view that an observer may
+//! use.
 
 use crate::operations::listing::{reclaim, varied};
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
-/// What tells the same on both, in a fixed order. When a lease ends is known to the primary's memory, how old something
-/// is differs by the moment. A call that lists jobs has a limited time, so its pages are read one after the other.
+/// Queries with the same answer on both, in a fixed order. Only the primary's memory knows when a lease ends, and ages
+/// depend on the moment. A call that lists jobs has a time limit, so its pages are read one by one.
 const SAME: [&str; 20] = [
     "SELECT to_jsonb(j) - 'lease_expires_at' FROM queue.jobs AS j ORDER BY job_id",
     "SELECT to_jsonb(k) - 'lease_expires_at' FROM queue.jobs AS j, LATERAL queue.job(j.job_id) AS k ORDER BY j.job_id",
@@ -56,7 +52,7 @@ const SAME: [&str; 20] = [
     "SELECT jsonb_build_array(id, queue_internal.payload_of(id)) FROM queue.attempts ORDER BY id",
 ];
 
-/// What tells of the server itself, or of what its memory has: it answers.
+/// Queries about the server itself, or about its memory: they answer.
 const ANSWERS: [&str; 35] = [
     "queue.text_length('1')",
     "queue_internal.bytes_of('queue_internal.queue')",
@@ -95,10 +91,10 @@ const ANSWERS: [&str; 35] = [
     "queue_internal.job_state('c', true, false, now(), false)",
 ];
 
-/// What the views call and is asked through them, and what waits, which a standby refuses.
+/// Functions behind the views, and functions that wait, which a standby refuses.
 const OTHERS: [&str; 6] = ["await", "firings", "lease_expires_at", "live", "may_observe", "memory_use"];
 
-/// A thousand jobs, in the logs, on the move and in history, with steps, members and what else belongs to them.
+/// A thousand jobs, in the logs, moving and in history, with steps, members and everything else.
 fn many(client: &mut Client) {
     varied(client);
     create(client, "bulk", "max_attempts => 3");
@@ -107,7 +103,7 @@ fn many(client: &mut Client) {
         "SELECT queue.schedule('s', 'q', every => '1 day'); SELECT queue.create_topic('t'); \
         SELECT queue.bind('t', 'q', 'order.*')",
     );
-    // Of an id each, over several rounds, so that segments turn between them.
+    // One of each kind, over several rounds, so that segments turn between them.
     for round in 0..6 {
         client.run("SELECT count(*) FROM queue.enqueue_many('bulk', array_fill('{\"n\": 1}'::jsonb, ARRAY[120]))");
         client.run(
@@ -147,7 +143,7 @@ fn rows(client: &mut Client, sql: &str) -> Vec<String> {
 
 #[test]
 fn a_standby_tells_of_each_job_what_its_primary_tells() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let cluster = Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start();
     let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
     many(&mut client);
     let standby = cluster.standby();
@@ -170,11 +166,11 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
     for from in ANSWERS {
         there.run(&format!("SELECT * FROM {from}"));
     }
-    // A job that is nowhere is no job there either.
+    // An unknown job is unknown there, too.
     for sql in ["SELECT * FROM queue.job_steps(999999999983)", "SELECT * FROM queue.inputs(999999999984)"] {
         assert_eq!(there.failure(sql).code, client.failure(sql).code);
     }
-    // While it replays what goes on: no look raises.
+    // Queries do not fail while the standby replays.
     let jobs: Vec<i64> =
         client.column("SELECT job_id FROM queue.jobs WHERE queue_name = 'bulk' ORDER BY job_id LIMIT 200");
     for _ in 0..3 {
@@ -187,7 +183,7 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
         }
     }
 
-    // No other function or view is an observer's.
+    // An observer may use no other function or view.
     client.run("CREATE ROLE looker; SELECT queue.grant('*', 'looker', 'observe')");
     let observers: Vec<String> = client.column(
         "SELECT proname::text FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace,
@@ -206,13 +202,13 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
     assert_eq!(observers.iter().filter(|name| !tried.contains(*name)).collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
-/// Segments turn once more, under what a standby reads.
+/// Segments turn once more while a standby reads.
 fn reclaim_more(client: &mut Client) {
     client.pass_through("filler", 3000);
     let newest = "SELECT max(entry) FROM queue_internal.segment_log";
     let before: i64 = client.value(newest);
-    wait::until("a segment has turned", || {
+    wait::until_true("a segment has turned", || {
         client.run("SELECT FROM queue.maintain()");
-        (client.value::<i64>(newest) > before).then_some(())
+        client.value::<i64>(newest) > before
     });
 }

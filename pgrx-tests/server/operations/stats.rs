@@ -1,17 +1,10 @@
-//! `queue.stats` says what the logs say, whatever happened, and costs the same at any depth.
+//! `queue.stats` agrees with the logs after everything, and costs the same at any depth.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicI64;
 
-use postgres::{Client, NoTls};
-use queue_tests::{Cluster, StopAtEnd, error, wait};
+use crate::shared::*;
 
-use crate::random::{self, Random};
-use crate::shared::{Database, Sql, create};
-
-/// What shared memory says, what a walk through the logs says, and what can be counted in the other views; a text
-/// a queue.
+/// For each queue, the numbers from shared memory, from a walk through the logs, and from the other views.
 const COLUMNS: &str =
     "ready, scheduled, retrying, running, dead, enqueued, claimed, completed, failed, timed_out, died";
 
@@ -29,7 +22,7 @@ fn by_walk(client: &mut Client) -> Vec<String> {
 }
 
 fn by_rows(client: &mut Client) -> Vec<String> {
-    // Compiling the plan would take longer than all the rest.
+    // The plan's compilation would take longer than the rest.
     client.run("SET jit = off");
     client.column(
         "SELECT concat_ws(' ', queue_name,
@@ -47,7 +40,8 @@ fn by_rows(client: &mut Client) -> Vec<String> {
     )
 }
 
-/// All three agree, and memory knows. Only time may change anything meanwhile, so a difference that is none passes.
+/// Asserts that all three agree and that memory knows. Only time may change something meanwhile, so a passing
+/// difference is ignored.
 #[track_caller]
 fn check(client: &mut Client, when: &str) {
     client.wait_counted();
@@ -112,7 +106,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Where many jobs wait for their time, claims are listed and not asked for one by one.
+/// If many jobs wait for their time, claims are listed and not looked up one by one.
 #[test]
 fn many_that_wait_for_their_time() {
     let (_database, mut client) = Database::new().with_queue("q", "retention => '-1'");
@@ -123,7 +117,7 @@ fn many_that_wait_for_their_time() {
         .run("SELECT queue.reprioritize(job_id, 9) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id LIMIT 50");
     check(&mut client, "many scheduled");
     assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
-    // What a transaction does counts when it has committed, also for itself.
+    // A transaction's work counts when it has committed, also for itself.
     client.run("BEGIN");
     client.run("SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id DESC LIMIT 7");
     assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
@@ -191,27 +185,27 @@ fn every_verb_counts() {
         check(&mut client, statement);
         check_age(&mut client, "q");
     }
-    wait::until("leases end", || {
-        client.value::<bool>("SELECT timed_out = 3 FROM queue.stats WHERE queue_name = 'q'").then_some(())
+    wait::until_true("leases end", || {
+        client.value::<bool>("SELECT timed_out = 3 FROM queue.stats WHERE queue_name = 'q'")
     });
     check(&mut client, "timeouts");
-    // Such a claim ends with its connection.
+    // This claim ends with its connection.
     client.run("SELECT queue.enqueue('q') FROM generate_series(1, 2)");
     let mut other = database.connect();
     other.run("SELECT FROM queue.claim('q', 2, disconnect => '0')");
     drop(other);
-    wait::until("the claims end", || {
-        client.value::<bool>("SELECT timed_out = 5 FROM queue.stats WHERE queue_name = 'q'").then_some(())
+    wait::until_true("the claims end", || {
+        client.value::<bool>("SELECT timed_out = 5 FROM queue.stats WHERE queue_name = 'q'")
     });
     check(&mut client, "a connection ended");
-    // A queue of the same name begins anew.
+    // A queue of the same name starts at zero.
     client.run("SELECT queue.drop('q', force => true)");
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('q', delay => '1 day')");
     check(&mut client, "dropped and created");
 }
 
-/// What waits for its time, dead and old is not in memory.
+/// Delayed, dead and old jobs are not in memory.
 #[test]
 fn an_open_transaction_does_not_count() {
     let (database, mut client) = Database::new().with_queue("q", "");
@@ -238,7 +232,7 @@ fn prepared_transactions_count_when_they_are_committed() {
     let mut client = cluster.connect();
     client.run("SELECT queue.enqueue('a')");
     client.wait_counted();
-    // A stranger's does not matter.
+    // Another database's transaction does not matter.
     client.run("CREATE TABLE t (); BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'other'");
     client.run("COMMIT PREPARED 'other'");
     assert!(client.is_counted());
@@ -248,7 +242,7 @@ fn prepared_transactions_count_when_they_are_committed() {
         client.run(&format!("{end} PREPARED '{name}'"));
         check(&mut client, end);
     }
-    // One that is prepared before a crash and committed after it, and counted in between.
+    // Prepared before a crash and committed after it, with a count in between.
     client.run("BEGIN; SELECT queue.enqueue('a'); PREPARE TRANSACTION 'three'");
     drop(client);
     cluster.restart_killed();
@@ -274,7 +268,7 @@ fn what_sql_wrote_into_the_tables_counts() {
     check(&mut client, "and worked on");
 }
 
-/// Totals stay when minutes of the rollup, segments and history are gone.
+/// Totals stay when minutes of the rollup, segments and history are deleted.
 #[test]
 fn totals_outlive_everything() {
     let cluster = cluster();
@@ -300,13 +294,13 @@ fn totals_outlive_everything() {
     let sql = "SELECT concat_ws(' ', ready, running, enqueued, claimed, completed, failed, died) FROM queue.stats \
         WHERE queue_name = 'short'";
     assert_eq!(client.value::<String>(sql), "0 0 12000 12000 11880 120 120");
-    // Dead jobs go with their segments, maybe between the two looks.
+    // Dead jobs are deleted with their segments, perhaps between the two queries.
     wait::within("memory and walk agree", Duration::from_secs(15), || {
         (by_walk(&mut client) == in_memory(&mut client)).then_some(())
     });
 }
 
-/// Cheap at any depth: what is read does not grow with the jobs that are ready or have ended.
+/// Cheap at any depth: the cost does not grow with the number of ready or ended jobs.
 #[test]
 fn a_look_reads_next_to_nothing() {
     let (_database, mut client) = Database::new().with_queue("q", "");
@@ -321,21 +315,20 @@ fn a_look_reads_next_to_nothing() {
         let plan = &plan[0]["Plan"];
         ["Shared Hit Blocks", "Shared Read Blocks"].iter().map(|key| plan[key].as_i64().unwrap()).sum()
     };
-    // Once, for the catalogs.
+    // The first call reads the catalogs.
     buffers("SELECT * FROM queue.stats");
     let memory = buffers("SELECT * FROM queue.stats");
     let walk = buffers("SELECT * FROM queue_internal.tallies(walk => true)");
     assert!(memory < 1_000, "{memory} buffers");
     assert!(walk > memory * 20, "{memory} buffers, and {walk} for a walk");
-    let sql = "SELECT ready FROM queue.stats WHERE queue_name = 'q'";
-    assert_eq!(client.value::<i64>(sql), JOBS - 5000);
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'q'"), JOBS - 5000);
     check_age(&mut client, "q");
 }
 
 struct Storm<'a> {
     cluster: &'a Cluster,
     is_over: AtomicBool,
-    /// Nobody has anything counted anew any more.
+    /// No session requests a recount any more.
     is_calm: AtomicBool,
     waiting: AtomicI64,
 }
@@ -347,7 +340,7 @@ impl Storm<'_> {
         })
     }
 
-    /// Does anything, again and again; what the storm does to it is no error.
+    /// Does random things. Errors that the storm explains are ignored.
     fn session(&self, seed: u64) {
         let mut random = Random::new(seed);
         while !self.is_over.load(Ordering::Relaxed) {
@@ -424,7 +417,7 @@ impl Storm<'_> {
         }
     }
 
-    /// Ends connections, has everything counted anew, and looks.
+    /// Ends connections, requests recounts, and looks.
     fn chaos(&self, seed: u64) -> usize {
         let mut random = Random::new(seed);
         let mut client = self.cluster.connect();
@@ -458,8 +451,8 @@ impl Storm<'_> {
         doubts
     }
 
-    /// The last recount is over while the storm goes on: what it missed or doubled stays.
-    /// Returns how often somebody saw that memory had begun to doubt.
+    /// The last recount ends while the storm goes on: counts that it missed or doubled stay wrong. Returns how often a
+    /// session saw that memory had begun to doubt.
     fn run(&self, seed: u64) -> usize {
         self.is_over.store(false, Ordering::Relaxed);
         self.is_calm.store(false, Ordering::Relaxed);
@@ -471,7 +464,7 @@ impl Storm<'_> {
             let chaos = scope.spawn(move || self.chaos(seed + 99));
             thread::sleep(Duration::from_millis(2_500));
             self.is_calm.store(true, Ordering::Relaxed);
-            // What is under way may have a doubt yet.
+            // Running work may still cause a doubt.
             thread::sleep(Duration::from_millis(300));
             self.cluster.connect().wait_counted();
             thread::sleep(Duration::from_millis(500));
@@ -512,7 +505,7 @@ fn a_storm_is_counted_to_the_last_job() {
     assert!(turned > 3, "the ring has not turned: {turned}");
 }
 
-/// A dump has the totals of what is gone; a standby counts rows, and knows once it is promoted.
+/// A dump has the totals of deleted jobs. A standby counts rows, and knows once it is promoted.
 #[test]
 fn a_restored_database_and_a_promoted_standby_count() {
     let cluster = cluster();
@@ -524,7 +517,7 @@ fn a_restored_database_and_a_promoted_standby_count() {
         client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('a', 3)");
     }
     client.run("SELECT FROM queue.claim('a', 7, lease => '1 hour')");
-    wait::until("a segment is gone", || (client.count("SELECT FROM queue_internal.total") > 0).then_some(()));
+    wait::until_true("a segment is gone", || client.count("SELECT FROM queue_internal.total") > 0);
     check(&mut client, "the original");
     let original = in_memory(&mut client);
 

@@ -1,8 +1,6 @@
-//! `queue.throughput`: counts are exact, means too, percentiles within the histogram's error; pruning.
+//! `queue.throughput`: exact counts and means, percentiles within the histogram's error, pruning.
 
-use postgres::Client;
-
-use crate::shared::{Database, Sql, create, server};
+use crate::shared::*;
 
 /// The error that the documentation promises.
 const ERROR: f64 = 0.016;
@@ -18,7 +16,7 @@ fn counts(client: &mut Client, queue: &str) -> [i64; 6] {
     ["enqueued", "claimed", "completed", "failed", "timed_out", "died"].map(|column| sum(client, column, queue))
 }
 
-/// The same counted in `queue.attempts`.
+/// The same numbers, counted in `queue.attempts`.
 fn counts_of_attempts(client: &mut Client, queue: &str) -> [i64; 6] {
     let mut count = |what: &str| -> i64 {
         client.value(&format!("SELECT {what} FROM queue.attempts AS a WHERE queue_name = '{queue}'"))
@@ -36,7 +34,7 @@ fn counts_of_attempts(client: &mut Client, queue: &str) -> [i64; 6] {
     ]
 }
 
-/// Jobs of all fates: 12 enqueued.
+/// Makes jobs with all outcomes: 12 enqueued.
 fn busy(client: &mut Client, queue: &str) {
     client.run(&format!("SELECT queue.enqueue('{queue}') FROM generate_series(1, 12)"));
     // 4 completed.
@@ -45,14 +43,14 @@ fn busy(client: &mut Client, queue: &str) {
     client.run(&format!("SELECT queue.fail(id, 'boom', retry_in => '0') FROM queue.claim('{queue}', 2)"));
     client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}', 2)"));
     client.run(&format!("SELECT queue.fail(id, 'boom', fatal => true) FROM queue.claim('{queue}', 1)"));
-    // 1 timed out twice: that was its last.
+    // 1 timed out twice, the second time for good.
     for ended in [1, 2] {
         client.run(&format!("SELECT FROM queue.claim('{queue}', lease => '1 millisecond')"));
         client.maintain_until(&format!(
             "(SELECT count(*) = {ended} FROM queue.attempts WHERE queue_name = '{queue}' AND state = 'timed_out')"
         ));
     }
-    // 1 released and cancelled, 1 cancelled by force while it runs, 1 that runs, 1 that waits.
+    // 1 released and cancelled, 1 cancelled by force while it runs, 1 running, 1 waiting.
     client.run(&format!(
         "SELECT queue.release(id), queue.cancel(job_id) FROM queue.claim('{queue}');
          SELECT queue.cancel(job_id, force => true) FROM queue.claim('{queue}');
@@ -74,7 +72,7 @@ fn counts_are_those_of_the_attempts() {
     }
     assert_eq!(client.count("SELECT FROM queue.throughput WHERE queue_name = 'idle'"), 0);
 
-    // Every event in its minute.
+    // Every event is in its minute.
     let wrong = client.count(
         "SELECT FROM (SELECT date_trunc('minute', claimed_at) AS minute, count(*) AS n FROM queue.attempts
                       WHERE claimed_at IS NOT NULL AND queue_name = 'one' GROUP BY 1) AS a
@@ -83,7 +81,7 @@ fn counts_are_those_of_the_attempts() {
     );
     assert_eq!(wrong, 0);
 
-    // What was summed up elsewhere counts as if it were still there.
+    // Rows that were summed up count as if they still existed.
     client.run(
         "INSERT INTO queue_internal.rollup
          SELECT minute, 7, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run
@@ -91,7 +89,7 @@ fn counts_are_those_of_the_attempts() {
     );
     assert_eq!(counts(&mut client, "one"), [24, 28, 12, 6, 4, 4]);
 
-    // A dropped queue is gone from it.
+    // A dropped queue has no rows.
     client.run("SELECT queue.drop('other', force => true)");
     assert_eq!(client.count("SELECT FROM queue.throughput WHERE queue_name = 'other'"), 0);
 }
@@ -123,7 +121,7 @@ fn one_statement_sees_one_state() {
     assert_eq!(counts(&mut client, "q"), [1, 0, 0, 0, 0, 0]);
 }
 
-/// Wait and run times in microseconds: mean, p50, p95, p99, of all that happened; NaN: none.
+/// Wait and run times in microseconds: mean, p50, p95, p99 of all events. NaN means none.
 fn found(client: &mut Client, queue: &str) -> [[f64; 4]; 2] {
     let times = |times: &str| {
         ["mean", "p50", "p95", "p99"]
@@ -139,7 +137,7 @@ fn found(client: &mut Client, queue: &str) -> [[f64; 4]; 2] {
     [0, 4].map(|first| [0, 1, 2, 3].map(|n| row.get::<_, Option<f64>>(first + n).unwrap_or(f64::NAN)))
 }
 
-/// The same from these exact times.
+/// The same, computed from these exact times.
 fn expected(mut times: Vec<i64>) -> [f64; 4] {
     times.sort_unstable();
     let of_rank = |q: f64| times[(q * times.len() as f64).ceil() as usize - 1] as f64;
@@ -158,7 +156,7 @@ fn assert_near(found: [f64; 4], expected: [f64; 4]) {
 #[test]
 fn times_are_exact_on_average_and_near_in_percentiles() {
     let (_database, mut client) = Database::without_worker().with_queue("q", "");
-    // Each in a transaction of its own, so that there is something to measure.
+    // Each in its own transaction, so that there is something to measure.
     for _ in 0..300 {
         client.run("SELECT queue.enqueue('q')");
     }
@@ -191,17 +189,17 @@ fn waiting_begins_when_the_job_is_due() {
     );
     assert_near(found(&mut client, "q")[0], expected(wait.clone()));
 
-    // Nobody knows since when a retry without a delay was ready: it is counted and not measured.
+    // It is unknown since when a retry without a delay was ready: it is counted and not measured.
     client.run("SELECT queue.fail(id, 'boom', retry_in => '0') FROM queue.attempts");
     client.claim("q");
     assert_eq!(sum(&mut client, "claimed", "q"), 2);
     assert_near(found(&mut client, "q")[0], expected(wait));
 }
 
-/// A row of `queue_internal.rollup` of queue `q`: 5 enqueued, 1 run of so many microseconds (below 64) in the
+/// A row of `queue_internal.rollup` of queue `q`: 5 enqueued, 1 run of this number of microseconds (below 64) in the
 /// histogram.
 fn past(client: &mut Client, minute: &str, us: i64) {
-    // Version, sum, gap, one in the bucket: the form that `Times` documents.
+    // Version, sum, gap, one in the bucket: the format that `Times` documents.
     let gap = if us > 0 { format!("|| '\\x{:02x}'::bytea", us * 2 + 1) } else { String::new() };
     client.run(&format!(
         "INSERT INTO queue_internal.rollup SELECT '{minute}', 1, 5, 1, 1, 0, 0, 0, lane, NULL,
@@ -224,18 +222,14 @@ fn periods_are_those_of_the_session_s_calendar() {
              FROM queue.throughput_by({arguments}) ORDER BY starts_at"
         ))
     };
-    // The day in which summer time begins has 23 hours there.
-    assert_eq!(
-        periods("Europe/Berlin", "'1 day'"),
-        ["2024-03-30 00:00:00+01 5 10", "2024-03-31 00:00:00+01 15 30", "2024-04-01 00:00:00+02 5 60"]
-    );
+    // The day on which summer time begins has 23 hours there.
+    let found = periods("Europe/Berlin", "'1 day'");
+    assert_eq!(found, ["2024-03-30 00:00:00+01 5 10", "2024-03-31 00:00:00+01 15 30", "2024-04-01 00:00:00+02 5 60"]);
     assert_eq!(periods("UTC", "'1 day'"), ["2024-03-30 00:00:00+00 10 20", "2024-03-31 00:00:00+00 15 40"]);
     assert_eq!(periods("UTC", "'1 week'"), ["2024-03-25 00:00:00+00 25 30"]);
-    // Hours begin with the hours of the clock on the wall.
-    assert_eq!(
-        periods("Asia/Kolkata", "since => '2024-03-31 00:00:00+00'"),
-        ["2024-03-31 06:00:00+05:30 5 30", "2024-04-01 03:00:00+05:30 10 50"]
-    );
+    // Hours begin with the hours of local time.
+    let got = periods("Asia/Kolkata", "since => '2024-03-31 00:00:00+00'");
+    assert_eq!(got, ["2024-03-31 06:00:00+05:30 5 30", "2024-04-01 03:00:00+05:30 10 50"]);
 }
 
 #[test]
@@ -248,7 +242,7 @@ fn old_minutes_are_pruned() {
         ));
     }
     let did = "SELECT did FROM queue.maintain() WHERE duty = 'prune_statistics'";
-    // A user that may keep the transaction open would keep the worker waiting for these rows.
+    // A user with an open transaction would make the worker wait for these rows.
     client.run("BEGIN");
     assert_eq!(client.value::<i64>(did), 0);
     client.run("COMMIT");
@@ -256,7 +250,7 @@ fn old_minutes_are_pruned() {
     assert_eq!(client.value::<i64>(did), 2);
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue_internal.rollup"), 2);
     assert_eq!(sum(&mut client, "enqueued", "q"), 10);
-    // Not again within an hour, by this session; and another one finds nothing, and needs no transaction id for that.
+    // This session does not repeat it within an hour. Another one finds nothing, and needs no transaction id for that.
     assert_eq!(client.value::<i64>(did), 0);
     let mut other = database.connect();
     let took = "SELECT bool_and(did = 0) AND pg_current_xact_id_if_assigned() IS NULL

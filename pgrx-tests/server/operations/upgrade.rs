@@ -1,16 +1,13 @@
-//! Upgrades: an earlier version is brought up to date by its script, and is then what a fresh installation is; jobs do
-//! not notice. Until then it works with the new library.
+//! Upgrades: the script makes an earlier version equal to a fresh installation, and jobs do not notice. Until then the
+//! earlier version works with the new library.
 
-use std::thread;
-
-use postgres::Client;
-use queue_tests::{EARLIER, wait};
+use queue_tests::EARLIER;
 
 use crate::security::permissions::Roles;
-use crate::shared::{Database, Sql, create, server};
+use crate::shared::*;
 
-/// Everything that the extension consists of, a line each: what is in it, how it is defined, what it says of itself
-/// and which role may do what with it. Names only, no oids; in the order of the lines.
+/// Everything that the extension consists of, one line each: its content, definition, comment and privileges. Names
+/// only, no oids, in the order of the lines.
 const SNAPSHOT: &str = r#"
 WITH member AS (
     SELECT d.classid, d.objid FROM pg_depend AS d
@@ -79,19 +76,19 @@ fn snapshot(client: &mut Client) -> Vec<String> {
     client.column(SNAPSHOT)
 }
 
-/// The extension of this database becomes the earlier version.
+/// Replaces the extension of this database by the earlier version.
 fn go_back(database: &Database) {
     database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
 }
 
-/// All that the views tell of all jobs, but leases that run.
+/// Everything that the views show of all jobs, except running leases.
 const JOBS: &str = "
     SELECT to_jsonb(j) - 'lease_expires_at' || coalesce((
                SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
                FROM queue.attempts AS a WHERE a.job_id = j.job_id), '{}')
     FROM queue.jobs AS j ORDER BY job_id";
 
-/// Queues with jobs in every state; returns the attempt of the one that runs.
+/// Makes queues with jobs in every state. Returns the running attempt.
 fn fill(client: &mut Client) -> i64 {
     create(client, "q", "lease => '1 hour', max_attempts => 3, backoff => 'constant', backoff_base => '1 hour'");
     create(client, "stages", "stages => '{a, b}', max_running => 2");
@@ -118,11 +115,11 @@ fn fill(client: &mut Client) -> i64 {
     running
 }
 
-/// What `fill` has left goes on as if nothing had happened.
+/// The jobs of `fill` go on as if nothing had happened.
 fn go_on(client: &mut Client, running: i64) {
     client.run(&format!("SELECT queue.complete({running})"));
     client.refused(&format!("SELECT queue.complete({running})"), "QJ001");
-    // 30 less 5 completed, 3 failed, 2 dead, 2 cancelled, and the one that has just ended.
+    // 30 minus 5 completed, 3 failed, 2 dead, 2 cancelled, and the job that has just ended.
     let rest = "SELECT id FROM queue.claim('q', 100) WITH ORDINALITY AS c ORDER BY c.ordinality";
     let rest: Vec<i64> = client.column(rest);
     assert_eq!(rest.len(), 17);
@@ -164,8 +161,8 @@ fn jobs_in_flight_do_not_notice() {
     go_back(&database);
     let mut client = database.connect();
     let running = fill(&mut client);
-    // Sessions with open transactions: one has begun a job and added one, one has looked. The upgrade may wait for
-    // them; no other session waits for the upgrade.
+    // Sessions with open transactions: one has claimed and added a job, one has read. The upgrade may wait for them. No
+    // other session waits for the upgrade.
     create(&mut client, "open", "");
     client.enqueue("open");
     let mut worker = database.connect();
@@ -197,7 +194,7 @@ fn jobs_in_flight_do_not_notice() {
     assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'open'"), 1);
     assert_eq!(other.count("SELECT FROM queue.claim('open', 2)"), 1);
     go_on(&mut client, running);
-    // The background worker, too, goes on.
+    // The background worker goes on, too.
     create(&mut client, "lease", "lease => '10 ms', backoff_base => '0'");
     client.enqueue("lease");
     let first = client.claim("lease");
@@ -205,7 +202,7 @@ fn jobs_in_flight_do_not_notice() {
         client.column::<i64>("SELECT id FROM queue.claim('lease', lease => '1 hour')").pop()
     });
     assert_ne!(first, second);
-    // A queue of the old version can have an executor from now on.
+    // A queue of the old version can now get an executor.
     let roles = Roles::new(&database);
     let writer = roles.make("writer", "");
     client.run(&format!(
@@ -214,11 +211,11 @@ fn jobs_in_flight_do_not_notice() {
     client.run(&format!("SET ROLE {writer}"));
     let job: i64 = client.value("SELECT queue.enqueue_sql('meanwhile', 'SELECT 1')");
     client.run("RESET ROLE");
-    wait::until("it has run", || (client.state(job) == "completed").then_some(()));
+    wait::until_true("it has run", || client.state(job) == "completed");
 }
 
 #[test]
-fn who_may_look_goes_on_looking() {
+fn granted_views_stay_readable_through_an_upgrade() {
     const LOOKS: [&str; 4] = [
         "SELECT FROM queue.jobs",
         "SELECT FROM queue.stats",
@@ -232,7 +229,7 @@ fn who_may_look_goes_on_looking() {
     client.enqueue("q");
     let roles = Roles::new(&database);
     let (before, after) = (roles.make("before", ""), roles.make("after", ""));
-    // The library derives GRANTs on what the old version has, too.
+    // The library derives GRANTs for the old version's objects, too.
     client.run(&format!("SELECT queue.grant('q', '{before}', 'observe')"));
     let mut looker = database.connect();
     looker.run(&format!("SET ROLE {before}"));
@@ -264,7 +261,7 @@ fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
     let mut client = database.connect();
     client
         .run(&format!("GRANT EXECUTE ON FUNCTION queue.create TO {creator}; GRANT USAGE ON SCHEMA queue TO {creator}"));
-    // A savepoint: what the script makes has another transaction id than the command.
+    // A savepoint: the script's objects have another transaction id than the command.
     client.run(&format!(
         "BEGIN; ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {creator};
          ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {creator};

@@ -1,18 +1,12 @@
-//! The launcher keeps one worker in each database that has the extension, comes back whatever happens to it, and
-//! is in nobody's way.
+//! The launcher keeps one worker in each database with the extension, recovers from everything, and blocks nothing.
 
-use std::time::{Duration, Instant};
+use crate::shared::*;
 
-use postgres::{Client, NoTls};
-use queue_tests::{Cluster, error, wait};
-
-use crate::shared::Sql;
-
-/// Where something is to happen at once: far more than it takes, far less than any of the pauses and time-outs that
-/// it would take otherwise (Postgres waits 5 s for the other users of a database).
+/// The limit for something immediate: far more than it takes, far less than any pause or time-out (Postgres waits 5 s
+/// for the other users of a database).
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// The worker of this database: its process id.
+/// The process id of this database's worker.
 fn worker(client: &mut Client, database: &str) -> Option<i32> {
     let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' AND datname = $1
                AND application_name = 'pg_queue worker (' || datname || ')'";
@@ -41,7 +35,7 @@ fn has_worker(client: &mut Client, database: &str) -> i32 {
     has_worker_within(wait::DEFAULT_LIMIT, client, database)
 }
 
-/// Waits for a worker that is another process than the one given.
+/// Waits for a worker other than this process.
 fn has_another(client: &mut Client, database: &str, not: i32) -> i32 {
     wait::within(&format!("{database} has another worker"), AT_ONCE, || {
         worker(client, database).filter(|&pid| pid != not)
@@ -49,28 +43,28 @@ fn has_another(client: &mut Client, database: &str, not: i32) -> i32 {
 }
 
 fn has_none(client: &mut Client, database: &str) {
-    wait::until(&format!("{database} has no worker"), || worker(client, database).is_none().then_some(()));
+    wait::until_true(&format!("{database} has no worker"), || worker(client, database).is_none());
 }
 
-/// The workers' own report that they are where they are: it comes after all else that starting entails.
+/// The number of the workers' own log lines about their start, which come last in it.
 fn starts_logged(cluster: &Cluster, database: &str) -> usize {
     cluster.log().matches(&format!("worker of database \"{database}\" has started")).count()
 }
 
-/// Runs a command that waits for other users of a database, and sees to it that it did not have to.
+/// Runs a command that waits for other users of a database, and asserts that it did not have to.
 fn run_at_once(client: &mut Client, sql: &str) {
     let start = Instant::now();
     client.run(sql);
     assert!(start.elapsed() < AT_ONCE, "{sql} took {:?}", start.elapsed());
 }
 
-/// A running server with the extension in database `app`, its worker there, and a connection to `postgres`.
+/// A running server with the extension in database `app`, its worker, and a connection to `postgres`.
 fn with_app(cluster: Cluster) -> (Cluster, Client) {
     let cluster = cluster.start();
     drop(cluster.create_database("app"));
     let mut client = cluster.connect();
     has_worker_within(AT_ONCE, &mut client, "app");
-    wait::until("the worker has said so", || (starts_logged(&cluster, "app") == 1).then_some(()));
+    wait::until_true("the worker has said so", || starts_logged(&cluster, "app") == 1);
     (cluster, client)
 }
 
@@ -89,7 +83,7 @@ fn the_worker_comes_and_goes_with_the_extension() {
     app.run("CREATE EXTENSION pg_queue");
     let second = has_another(&mut client, "app", first);
 
-    // The same worker serves what came in place of what it served.
+    // The same worker serves the new extension.
     app.run("BEGIN; DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue; COMMIT");
     app.run("DROP EXTENSION pg_queue");
     has_none(&mut client, "app");
@@ -137,9 +131,8 @@ fn a_terminated_launcher_is_replaced_and_finds_its_workers() {
 fn a_cancel_does_not_end_an_idle_worker() {
     let (cluster, mut client) = with_app(Cluster::new());
     let (launching, working) = (launcher(&mut client).unwrap(), has_worker(&mut client, "app"));
-    let sql = "SELECT pg_cancel_backend($1), pg_cancel_backend($2)";
-    client.execute(sql, &[&launching, &working]).unwrap();
-    // Both act on what comes later, so they have got over the cancel.
+    client.execute("SELECT pg_cancel_backend($1), pg_cancel_backend($2)", &[&launching, &working]).unwrap();
+    // Both act on later events, so they have survived the cancel.
     drop(cluster.create_database("other"));
     has_worker(&mut client, "other");
     cluster.connect_to("app").run("DROP EXTENSION pg_queue");
@@ -172,7 +165,7 @@ fn a_stop_is_quick_and_orderly() {
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     let log = cluster.log();
     assert!(log.contains("worker of database \"app\" has stopped\n"), "{log}");
-    // Sessions of clients may have ended by the stop, in the words of Postgres.
+    // The stop may have ended clients' sessions, with Postgres's own messages.
     let is_ours = |line: &&str| line.contains("pg_queue") && (line.contains("FATAL") || line.contains("ERROR"));
     assert_eq!(log.lines().find(is_ours), None);
 }
@@ -184,9 +177,7 @@ fn each_database_has_its_own_worker() {
     drop(cluster.create_database("with 'quotes'"));
     client.run("CREATE DATABASE without");
     client.run("CREATE DATABASE copy TEMPLATE one");
-    wait::until("all have their workers", || {
-        (workers(&mut client) == ["app", "copy", "one", "with 'quotes'"]).then_some(())
-    });
+    wait::until_true("all have their workers", || workers(&mut client) == ["app", "copy", "one", "with 'quotes'"]);
 }
 
 #[test]
@@ -251,14 +242,14 @@ fn a_copy_can_be_made_from_within_and_by_two_at_once() {
 fn the_worker_comes_back_when_such_a_command_fails() {
     let (cluster, mut client) = with_app(Cluster::new());
     let first = has_worker(&mut client, "app");
-    // Postgres waits 5 s for this session, as ever, and gives up.
+    // Postgres waits 5 s for this session, as usual, and gives up.
     let other = cluster.connect_to("app");
     let refused = client.batch_execute("DROP DATABASE app").unwrap_err();
     assert_eq!(error::code(&refused), "55006");
     drop(other);
     let second = has_another(&mut client, "app", first);
 
-    // Here even the worker itself refuses to leave.
+    // Here the worker itself refuses to end.
     cluster.signal("STOP", second);
     client.run("SET statement_timeout = '500ms'");
     let cancelled = client.batch_execute("DROP DATABASE app").unwrap_err();
@@ -317,7 +308,7 @@ fn settings_of_the_database_reach_its_worker() {
     let first = has_worker(&mut client, "app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off");
     let second = has_another(&mut client, "app", first);
-    // Without duties it still watches its database.
+    // Without duties the worker still watches its database.
     cluster.connect_to("app").run("DROP EXTENSION pg_queue");
     has_none(&mut client, "app");
     cluster.connect_to("app").run("CREATE EXTENSION pg_queue");
@@ -328,15 +319,13 @@ fn settings_of_the_database_reach_its_worker() {
 
 #[test]
 fn too_few_worker_slots_are_told_once_and_shared() {
-    // Two slots are the launchers': ours, and that of logical replication.
+    // Two slots belong to the launchers: ours, and that of logical replication.
     let cluster = Cluster::new().conf("max_worker_processes = 4").start();
     let mut client = cluster.connect();
     for name in ["one", "two", "three"] {
         drop(cluster.create_database(name));
     }
-    wait::until("the log tells that there are too few", || {
-        cluster.log().contains("max_worker_processes").then_some(())
-    });
+    wait::until_true("the log tells that there are too few", || cluster.log().contains("max_worker_processes"));
     let served = wait::until("two have a worker", || Some(workers(&mut client)).filter(|all| all.len() == 2));
     let left_out = ["one", "two", "three"].into_iter().find(|name| !served.iter().any(|with| with == name)).unwrap();
     assert!(cluster.log().contains(&format!("could not start the pg_queue worker of database \"{left_out}\"")));
@@ -348,9 +337,9 @@ fn too_few_worker_slots_are_told_once_and_shared() {
 
 #[test]
 fn an_idle_worker_leaves_no_trace() {
-    // Nothing else may write: no snapshots for standbys, no autovacuum.
+    // Nothing else writes: no snapshots for standbys, no autovacuum.
     let (cluster, mut client) =
-        with_app(Cluster::new().conf("wal_level = minimal").conf("max_wal_senders = 0").conf("autovacuum = off"));
+        with_app(Cluster::with(&["wal_level = minimal", "max_wal_senders = 0", "autovacuum = off"]));
     let pids = [has_worker(&mut client, "app"), launcher(&mut client).unwrap()];
     client.run("CHECKPOINT");
     let mut traces = || {
@@ -364,12 +353,12 @@ fn an_idle_worker_leaves_no_trace() {
         std::thread::sleep(Duration::from_secs(1));
         (traces() == before).then_some(before)
     });
-    // Not a hope that something comes to pass, but the time in which nothing may.
+    // A time in which nothing may happen.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(traces(), before);
 }
 
-/// How often a process has gone to sleep so far; 0 where the system does not tell.
+/// How often a process has gone to sleep so far. 0 if the system does not tell.
 fn wake_ups(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));

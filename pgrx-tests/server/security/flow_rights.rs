@@ -1,13 +1,11 @@
-//! Who has a say in a flow: a weak right on its queue, or on a topic, reaches none of its members.
+//! Rights over a flow: a weak right on its queue, or on a topic, reaches none of its members.
 
-use postgres::Client;
-use queue_tests::Cluster;
 use queue_tests::installation::output;
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 
-/// Each way to make a job a member of `{flow}`, and to seal it, for a role that may produce on `reports`, `{own}` and
+/// Each way to make a job a member of `{flow}`, or to seal it, for a role that may produce on `reports`, `{own}` and
 /// the topic.
 const WAYS: &[&str] = &[
     "SELECT queue.enqueue('{own}', flow => {flow})",
@@ -25,8 +23,8 @@ const WAYS: &[&str] = &[
     "SELECT queue.seal({flow})",
 ];
 
-/// A database in which `shop` may produce on `reports` and `tiles`, and `mallory` on `reports`. It manages `mine`,
-/// which gets what is published on `events`.
+/// A database in which `shop` may produce on `reports` and `tiles`, and `mallory` on `reports`. Mallory manages `mine`,
+/// which is bound to the topic `events`.
 struct Shop<'a> {
     shop: String,
     mallory: String,
@@ -69,7 +67,7 @@ impl<'a> Shop<'a> {
         client
     }
 
-    /// A flow of the shop's with two members.
+    /// A flow of the shop with two members.
     fn flow(&mut self) -> i64 {
         let tasks = "[{\"queue\": \"tiles\"}, {\"queue\": \"tiles\"}]";
         self.session("shop")
@@ -91,7 +89,7 @@ fn a_producer_of_a_flow_s_queue_adds_no_members_to_the_flow_of_another() {
     let roles = Roles::new(&database);
     let mut shop = Shop::new(&database, &roles);
     let flow = shop.flow();
-    // Nor to a job of the queue that runs, and may wait for members later.
+    // Nor can a job join a running job of the queue, which may wait for members later.
     let running = shop.admin.enqueue("reports");
     shop.admin.claim("reports");
     let mut mallory = shop.session("mallory");
@@ -110,7 +108,7 @@ fn a_producer_of_a_flow_s_queue_adds_no_members_to_the_flow_of_another() {
             )
         );
     }
-    // Nor does a job become one by a change, or stay one of a flow that it was never of.
+    // Nor can a change make a job a member, or move a stranger's member.
     let job: i64 = mallory.value("SELECT queue.enqueue('mine', unique_key => 'r')");
     let way = "SELECT queue.enqueue('mine', unique_key => 'r', on_duplicate => 'replace', flow => {flow})";
     mallory.refused(&fill(way, "mine", flow), "42501");
@@ -152,17 +150,15 @@ fn members_come_from_who_made_the_flow_and_from_who_may_consume_its_queue() {
             session.run(&fill(way, "tiles", flow));
         }
     }
-    // To consume a queue of members is not enough, nor is to have been the author.
+    // To consume a queue of members is not enough. Nor is it to have been the author.
     let flow = shop.flow();
     grant(&mut shop.admin, "tiles", &tiler, "manage");
     grant(&mut shop.admin, "reports", &tiler, "produce");
     assert_eq!(shop.session(&tiler).failure(&fill(WAYS[0], "tiles", flow)).code, "42501");
     shop.admin.run(&format!("SELECT queue.revoke('reports', '{}', 'produce')", shop.shop));
-    assert_eq!(
-        shop.session("shop").failure(&fill(WAYS[0], "tiles", flow)).message,
-        "permission denied for queue \"reports\""
-    );
-    // Nor is a new role of its old name the author.
+    let found = shop.session("shop").failure(&fill(WAYS[0], "tiles", flow)).message;
+    assert_eq!(found, "permission denied for queue \"reports\"");
+    // A new role with the author's old name is not the author.
     let name = shop.shop.clone();
     shop.admin.run(&format!("DROP ROLE {clerk}; DROP OWNED BY {name}; DROP ROLE {name}; CREATE ROLE {name} LOGIN"));
     grant(&mut shop.admin, "reports", &name, "produce");
@@ -182,7 +178,7 @@ fn a_subscriber_s_copy_is_no_member_unless_the_topic_s_manager_or_the_publisher_
     grant(&mut shop.admin, "events", &name, "observe");
     shop.admin.run("SELECT queue.bind('events', 'trusted')");
     shop.session("shop").run("SELECT queue.bind('events', 'ours')");
-    // What a subscriber grants on its own queue is no consent of others.
+    // A subscriber's grants on its own queue do not bind others.
     for privilege in ["produce", "consume", "manage"] {
         shop.session("mallory").run(&format!("SELECT queue.grant('mine', '{name}', '{privilege}')"));
     }
@@ -198,7 +194,7 @@ fn a_subscriber_s_copy_is_no_member_unless_the_topic_s_manager_or_the_publisher_
         }
         assert_eq!(shop.admin.state(flow), "held");
     }
-    // A role that manages the topic has a say.
+    // A role that manages the topic may act.
     grant(&mut shop.admin, "events", &mallory, "manage");
     let flow = shop.flow();
     shop.session("shop").run(&format!("SELECT queue.publish('events', flow => {flow})"));
@@ -206,7 +202,7 @@ fn a_subscriber_s_copy_is_no_member_unless_the_topic_s_manager_or_the_publisher_
 }
 
 #[test]
-fn who_manages_a_flow_retries_its_members_only_where_it_manages_their_queues() {
+fn a_flow_s_manager_retries_members_only_in_queues_it_manages() {
     let database = Database::without_worker();
     let roles = Roles::new(&database);
     let mut shop = Shop::new(&database, &roles);
@@ -216,15 +212,13 @@ fn who_manages_a_flow_retries_its_members_only_where_it_manages_their_queues() {
     shop.admin.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('tiles')");
     shop.admin.maintain_until(&format!("(SELECT state FROM queue.job({flow})) = 'dead'"));
     let mut session = shop.session(&manager);
-    assert_eq!(
-        session.failure(&format!("SELECT queue.retry({flow})")).message,
-        "permission denied for queue \"tiles\""
-    );
+    let found = session.failure(&format!("SELECT queue.retry({flow})")).message;
+    assert_eq!(found, "permission denied for queue \"tiles\"");
     assert_eq!(shop.admin.state(flow), "dead");
     grant(&mut shop.admin, "tiles", &manager, "manage");
     session.run(&format!("SELECT queue.retry({flow})"));
     assert_eq!(shop.admin.state(flow), "held");
-    // To cancel a flow ends its members wherever they are: those who added them have put them under it.
+    // A flow's cancel ends its members in all queues: their producers have put them under it.
     shop.admin.run(&format!("SELECT queue.revoke('tiles', '{manager}', 'manage')"));
     session.run(&format!("SELECT queue.cancel({flow})"));
     shop.admin.maintain_until(&format!("(SELECT state FROM queue.job({flow})) = 'cancelled'"));
@@ -243,7 +237,7 @@ fn of_a_restored_flow_the_author_s_name_counts() {
     let file = cluster.dir().join("app.sql");
     let file = file.to_str().unwrap();
     output(cluster.command("pg_dump").args(["-f", file, "app"]));
-    // The role has another oid now, as it would have in another cluster.
+    // The role has another oid now, as in another cluster.
     admin.run(
         "DROP OWNED BY shop; DROP ROLE shop; CREATE ROLE shop LOGIN; SELECT queue.grant('reports', 'shop', 'produce')",
     );

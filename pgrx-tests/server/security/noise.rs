@@ -1,15 +1,9 @@
-//! What a role without any grant, or with a weak one, repeats as often as it likes: nobody else reads anything again,
-//! and the work of others goes on.
+//! A role without grants, or with weak ones, repeats statements. Other sessions read nothing again, and their work goes
+//! on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use crate::shared::*;
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::shared::Sql;
-
-/// Statements of a role without any grant, each list in one session. Most of them fail.
+/// Statements of a role without grants, each list in one session. Most of them fail.
 const NOISE: &[&[&str]] = &[
     &["COMMIT PREPARED 'nothing'"],
     &["ROLLBACK PREPARED 'nothing'"],
@@ -93,7 +87,7 @@ fn nothing_that_a_role_without_grants_repeats_has_anything_read_again() {
         }
     }
     assert_eq!(background_worker(&mut admin), background);
-    // What is one's own to do is done.
+    // A session's own work is done.
     let point = cluster.fault("prepared.ended", "error");
     admin.run("COMMIT PREPARED 'held'");
     assert!(point.release());
@@ -131,7 +125,7 @@ fn a_transaction_prepared_before_a_restart_counts_as_one_of_ours() {
 #[test]
 fn claims_get_through_many_ended_jobs_while_memory_is_invalidated_all_the_time() {
     let (cluster, mut admin) = cluster();
-    // More than one refill looks at.
+    // More jobs than one refill reads.
     admin.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[5000]))");
     admin.run("SELECT queue.purge('q'); SELECT queue.enqueue('q') FROM generate_series(1, 3)");
     let (mut producer, mut worker) = (cluster.connect_as("app", "producer"), cluster.connect_as("app", "worker"));

@@ -1,12 +1,12 @@
-//! The rights of an owner: what others have planted is never run, and an owner's triggers and indexes run as the owner.
+//! The rights of an owner: planted objects never run, and an owner's triggers and indexes run as the owner.
+
+use queue_tests::EARLIER;
+use queue_tests::installation::output;
 
 use crate::security::permissions::{RECORDED, grant};
-use crate::shared::{Sql, create};
-use postgres::Client;
-use queue_tests::installation::output;
-use queue_tests::{Cluster, EARLIER, error, wait};
+use crate::shared::*;
 
-/// What a dump gives or takes. The rights to schema public are left out: they are those of the major of pg_dump.
+/// The GRANTs and REVOKEs of a dump. Rights on schema public are left out: they depend on the major of pg_dump.
 fn rights(dump: &str) -> Vec<&str> {
     let is_right = |line: &str| ["GRANT", "REVOKE"].iter().any(|verb| line.starts_with(verb));
     dump.lines().filter(|line| is_right(line) && !line.contains("SCHEMA public")).collect()
@@ -29,7 +29,7 @@ fn a_dump_is_restored_where_roles_are_missing() {
         grant(&mut client, queue, role, privilege);
     }
     client.run("DROP OWNED BY gone; DROP ROLE gone; SELECT queue.enqueue('q')");
-    // This one was made by hand, and so is the dumper's.
+    // This grant was made by hand, and so was the dumper's.
     client.run("GRANT USAGE ON SCHEMA queue TO maker; GRANT EXECUTE ON FUNCTION queue.create TO maker");
     grant(&mut client, "*", "missing", "produce");
     let dump = source.pg_dump(&["app"]);
@@ -59,24 +59,24 @@ fn a_dump_is_restored_where_roles_are_missing() {
         SELECT queue.pause('fresh')",
     );
     client.run("RESET SESSION AUTHORIZATION");
-    // The role comes later: with the next change, or queue.adopt, it is let at what its rows say.
+    // The role is created later. The next change, or `queue.adopt`, gives it the rights that its rows name.
     client.run(
         "CREATE ROLE missing LOGIN; SELECT queue.adopt(); SET SESSION AUTHORIZATION missing; SELECT queue.pause('q')",
     );
     client.run("RESET SESSION AUTHORIZATION");
-    // By now the rows let this one at the schema.
+    // After this the rows give this role access to the schema.
     let dump = target.pg_dump(&["app"]);
     let by_hand = rights(&dump);
     assert!(by_hand.len() == 1 && by_hand[0].contains("FUNCTION queue.\"create\""), "{by_hand:?}");
 
-    // And what comes out of pg_upgrade's kind of dump, or of a copy, is the same.
+    // pg_upgrade's kind of dump, and a copy, give the same.
     let recorded = client.column::<String>(RECORDED);
     drop(client);
     target.connect().run("CREATE DATABASE copy TEMPLATE app");
     assert_eq!(target.connect_to("copy").column::<String>(RECORDED), recorded);
 }
 
-/// What a role may plant that may create things in `public` and in its own temporary schema.
+/// Objects that a role can plant if it may create in `public` and in its temporary schema.
 const TRAPS: &str = "
     CREATE FUNCTION public.trap() RETURNS void LANGUAGE plpgsql AS
         'BEGIN RAISE EXCEPTION ''trapped as %'', current_user; END';
@@ -115,16 +115,14 @@ const TRAPS: &str = "
     END
     $traps$;";
 
-/// Settings under which what is planted comes before all else.
+/// Settings under which planted objects precede all others.
 const HOSTILE: &str = "SET search_path = pg_temp, public, queue, pg_catalog";
 
 #[test]
 fn what_others_have_planted_is_never_run() {
-    let cluster = Cluster::new()
-        .conf("pg_queue.segment_age = 1")
-        .conf("pg_queue.reclaim_delay = 0")
-        .conf("pg_queue.restore_quiet = 1")
-        .start();
+    let cluster =
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0", "pg_queue.restore_quiet = 1"])
+            .start();
     let mut client = cluster.connect();
     client.run("CREATE DATABASE app");
     client.run("CREATE ROLE somebody");
@@ -133,7 +131,7 @@ fn what_others_have_planted_is_never_run() {
     client.run(&format!("SET search_path = public; {TRAPS}; {HOSTILE}"));
     assert_eq!(client.failure("SELECT now()").message, "trapped as postgres", "the trap snaps");
     assert_eq!(client.failure("SELECT 1 = 1").message, "trapped as postgres", "the trap snaps");
-    // An earlier version, the upgrade script, and this one.
+    // An earlier version, the upgrade script, and this version.
     client.run(&format!("CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
     client.run("GRANT EXECUTE ON FUNCTION queue.enqueue TO somebody; ALTER EXTENSION pg_queue UPDATE");
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
@@ -188,7 +186,7 @@ fn what_others_have_planted_is_never_run() {
         );
         user.run("SELECT queue.adopt()");
     }
-    // The worker's duties, in the midst of it: they fire, expire, copy, empty and drop.
+    // The worker's duties meanwhile: they fire, expire, copy, empty and drop.
     client.run(
         "SELECT queue.create('q', rate_limit => 1000, rate_period => '1 s', notify => true, \
         backoff_base => '0', lease => '1 s')",
@@ -201,22 +199,21 @@ fn what_others_have_planted_is_never_run() {
         "queue_internal.rollup",
         "queue_internal.history",
     ] {
-        wait::until(done, || {
+        wait::until_true(done, || {
             client.run(
                 "SELECT queue.enqueue('q', delay => '0.1 s'), \
                 queue.enqueue('q', unique_key => 'k', unique_for => '1 s')",
             );
             client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-            (client.count(&format!("SELECT FROM {done} LIMIT 1")) == 1).then_some(())
+            client.count(&format!("SELECT FROM {done} LIMIT 1")) == 1
         });
     }
-    // The two above.
+    // The two errors above.
     assert_eq!(cluster.log().matches("ERROR:  trapped as").count(), 2, "{}", cluster.log());
 }
 
-/// The owner of the extension's tables is not to get the rights of those that run its functions, and not of the worker.
-/// A session of the role `keeper`, which was superuser when it made the extension in the database `app`, and is no
-/// more.
+/// The owner of the extension's tables must not get the rights of roles that call its functions, nor the worker's.
+/// Returns a session of the role `keeper`, which was superuser when it created the extension in `app`, and is not now.
 fn demoted_owner(cluster: &Cluster) -> Client {
     let mut client = cluster.connect();
     client.run("CREATE ROLE keeper SUPERUSER LOGIN");
@@ -296,11 +293,8 @@ fn an_owner_s_deferred_trigger_is_refused() {
     wait::until("it is awake again", || chief.batch_execute("SELECT queue.adopt(); SELECT queue.claim('q')").ok());
     let refused = verbs.map(|verb| chief.batch_execute(verb).map_err(|e| error::code(&e).to_owned()));
     assert_eq!(client.count("SELECT FROM pg_roles WHERE rolname = 'keeper' AND rolsuper"), 0);
-    assert_eq!(
-        refused.iter().filter(|answer| answer.as_ref().is_err_and(|code| code == "42501")).count(),
-        5,
-        "{refused:?}"
-    );
+    let found = refused.iter().filter(|answer| answer.as_ref().is_err_and(|code| code == "42501")).count();
+    assert_eq!(found, 5, "{refused:?}");
     for table in TABLES {
         keeper.run(&format!("DROP TRIGGER evil ON queue_internal.{table}"));
     }
@@ -332,15 +326,15 @@ fn an_owner_s_index_is_filled_with_the_owner_s_rights() {
     );
     let mut chief = cluster.connect_to("app");
     chief.run("SELECT FROM queue.claim('q', lease => '1 s')");
-    wait::until("the worker has ended the attempt", || {
-        (chief.count("SELECT FROM queue.attempts WHERE state = 'timed_out'") > 0).then_some(())
+    wait::until_true("the worker has ended the attempt", || {
+        chief.count("SELECT FROM queue.attempts WHERE state = 'timed_out'") > 0
     });
     assert_eq!(client.count("SELECT FROM pg_roles WHERE rolname = 'keeper' AND rolsuper"), 0);
     assert_eq!(chief.column::<String>("SELECT current_user::text"), ["postgres"]);
 }
 
 #[test]
-fn who_was_renamed_and_is_dropped_leaves_nothing_in_a_dump() {
+fn a_role_renamed_and_dropped_leaves_nothing_in_a_dump() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("CREATE ROLE carl");

@@ -1,14 +1,13 @@
-//! What grants do in the catalogs, in dumps and to sessions that are under way; whose rights count where. Which
-//! privilege each function and view asks for is the table in `privileges.rs`.
+//! The effects of grants in the catalogs, in dumps and on running sessions; whose rights count where. `privileges.rs`
+//! has the table of privileges for each function and view.
 
-use crate::shared::{Database, Failure, Sql, create};
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
+
+use crate::shared::*;
 
 const PRIVILEGES: [&str; 4] = ["produce", "consume", "observe", "manage"];
 
-/// Roles of a test's own, dropped with the value; roles are the cluster's.
+/// Roles of one test, dropped with the value. Roles belong to the whole cluster.
 pub struct Roles<'a> {
     database: &'a Database,
     prefix: String,
@@ -20,7 +19,7 @@ impl<'a> Roles<'a> {
         Self { database, prefix: format!("perm{}", NUMBER.fetch_add(1, Ordering::Relaxed)) }
     }
 
-    /// A role, made with these options.
+    /// Makes a role with these options.
     pub fn make(&self, name: &str, options: &str) -> String {
         let role = format!("{}_{name}", self.prefix);
         self.database.connect().run(&format!("CREATE ROLE {role} LOGIN {options}"));
@@ -49,7 +48,7 @@ pub fn session(database: &Database, role: &str) -> Client {
     client
 }
 
-/// What a statement comes to in a transaction that is rolled back: how many values, or how it fails.
+/// Runs a statement in a transaction that is rolled back. Returns the number of values, or the error.
 pub fn attempt(client: &mut Client, role: &str, sql: &str) -> Result<i64, Failure> {
     client.run(&format!("BEGIN; SET LOCAL ROLE {role}"));
     let found = client.query_one(sql, &[]).map(|row| row.get(0)).map_err(|error| Failure::from(&error));
@@ -94,7 +93,7 @@ fn payloads_that_lie_elsewhere_are_seen_with_their_jobs_alone() {
     let (of_q, of_dead) = (roles.make("of_q", ""), roles.make("of_dead", ""));
     grant(&mut client, "q", &of_q, "observe");
     grant(&mut client, "dead", &of_dead, "observe");
-    // Large enough to be kept once: the second attempt refers to the row of the first.
+    // So large that it is stored once: the second attempt refers to the row of the first.
     client.run("SELECT queue.enqueue('q', to_jsonb(repeat('x', 5000)))");
     let first = client.claim("q");
     client.run(&format!("SELECT queue.fail({first}, 'once')"));
@@ -125,7 +124,7 @@ fn a_change_counts_from_the_next_statement_on() {
         user.refused("SAVEPOINT s; SELECT queue.enqueue('q')", "42501");
         user.run("ROLLBACK TO s");
     };
-    // Something that keeps the schema and the function open to it.
+    // This grant keeps the schema and the function open to it.
     grant(&mut client, "*", &group, "observe");
     create(&mut client, "mine", "");
     grant(&mut client, "mine", &role, "produce");
@@ -135,7 +134,7 @@ fn a_change_counts_from_the_next_statement_on() {
     user.run(enqueue);
     client.run(&format!("SELECT queue.revoke('q', '{role}', 'produce')"));
     denied(&mut user);
-    // By membership, which comes and goes.
+    // By membership, which is granted and revoked.
     grant(&mut client, "q", &group, "produce");
     denied(&mut user);
     client.run(&format!("GRANT {group} TO {role}"));
@@ -153,7 +152,7 @@ fn a_change_counts_from_the_next_statement_on() {
     client.run(&format!("ALTER ROLE {role} NOSUPERUSER"));
     denied(&mut user);
     user.run("ROLLBACK");
-    // In the granting transaction itself, and when it is rolled back.
+    // In the granting transaction itself, and after its rollback.
     let mut manager = session(&database, &role);
     grant(&mut client, "q", &role, "manage");
     manager
@@ -214,7 +213,7 @@ fn attempts_of_other_queues_are_left_alone() {
         let failure = worker.refused(&format!("SELECT FROM queue.{call}"), "42501");
         assert!(failure.message.contains("queue \"theirs\""), "{call}: {failure:?}");
     }
-    // As an error that is caught, too: nothing was held back.
+    // The same holds for a caught error: nothing was held back.
     worker.run("BEGIN");
     for call in &calls {
         worker.run(&format!(
@@ -224,7 +223,7 @@ fn attempts_of_other_queues_are_left_alone() {
     }
     worker.run("COMMIT");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'running'"), 2);
-    // Nor does it hear what became of them.
+    // The answer does not tell what happened to them, either.
     client.run(&format!("SELECT queue.complete({theirs})"));
     worker.refused(&format!("SELECT queue.complete({theirs})"), "42501");
     worker.run(&format!("SELECT queue.complete({mine})"));
@@ -249,7 +248,7 @@ fn a_producer_need_not_be_a_worker() {
     assert_eq!(producer.value::<i64>(rerun), job, "while it runs");
     client.run(&format!("SELECT queue.complete({attempt})"));
     assert_eq!(client.value::<String>("SELECT payload::text FROM queue.claim('q')"), "2");
-    // A worker need not be let at the queue that its dead jobs are copied to; the role that says where they go must be.
+    // A worker needs no right on the dead-letter queue. The role that sets `dead_letter` does.
     create(&mut client, "graves", "");
     let (worker, manager) = (roles.make("worker", ""), roles.make("manager", ""));
     grant(&mut client, "q", &worker, "consume");
@@ -264,7 +263,7 @@ fn a_producer_need_not_be_a_worker() {
 }
 
 #[test]
-fn whoever_creates_a_queue_manages_it() {
+fn the_creator_of_a_queue_manages_it() {
     let database = Database::without_worker();
     let mut client = database.connect();
     let roles = Roles::new(&database);
@@ -295,7 +294,7 @@ fn whoever_creates_a_queue_manages_it() {
         client.run(&format!("SELECT queue.revoke('*', '{app}', 'produce')"));
         app_user.refused(&format!("SELECT FROM queue.{denied}"), "42501");
     }
-    // A role that may execute it by a GRANT still may, when others were let at it by queue.grant and are no more.
+    // A role with a GRANT by hand keeps it when others lose their `queue.grant`.
     grant(&mut client, "*", &chief, "manage");
     client.run(&format!("SELECT queue.revoke('*', '{chief}', 'manage')"));
     app_user.run("SELECT queue.create('second')");
@@ -308,7 +307,7 @@ fn whoever_creates_a_queue_manages_it() {
                 WHERE role_name = '{}' ORDER BY 1";
     assert_eq!(client.column::<String>(&rows.replace("{}", &app)), ["mine manage", "second manage"]);
     assert_eq!(client.column::<String>(&rows.replace("{}", &chief)), [""; 0]);
-    // What was granted on a queue goes with it.
+    // Grants on a queue are dropped with it.
     app_user.run("SELECT queue.drop('mine', force => true), queue.drop('second')");
     assert_eq!(client.column::<String>(&rows.replace("{}", &app)), [""; 0]);
     app_user.refused("SELECT queue.enqueue('theirs')", "42501");
@@ -330,7 +329,7 @@ fn grant_and_revoke_say_what_is_wrong() {
     let unknown = client.failure("SELECT queue.grant('q', 'no such role', 'produce')");
     assert_eq!((unknown.code.as_str(), unknown.message.as_str()), ("42704", "role \"no such role\" does not exist"));
     client.run("SELECT queue.revoke('q', 'no such role', 'produce')");
-    // Twice is once.
+    // A repeated grant changes nothing.
     grant(&mut client, "q", &role, "produce");
     grant(&mut client, "q", &role, "produce");
     assert_eq!(client.count("SELECT FROM queue_internal.permission"), 1);
@@ -341,11 +340,9 @@ fn grant_and_revoke_say_what_is_wrong() {
     let denied = session(&database, &role).failure("SELECT queue.enqueue('it''s')");
     assert_eq!(denied.message, "permission denied for queue \"it's\"");
     assert_eq!(denied.detail, "This needs the privilege produce.");
-    assert_eq!(
-        denied.hint,
-        format!("A role that manages it can run SELECT queue.grant('it''s', '{role}', 'produce').")
-    );
-    // Everybody, where somebody wants that.
+    let hint = denied.hint;
+    assert_eq!(hint, format!("A role that manages it can run SELECT queue.grant('it''s', '{role}', 'produce')."));
+    // PUBLIC, if a superuser wants that.
     let nobody = roles.make("nobody", "");
     grant(&mut client, "q", "public", "produce");
     session(&database, &nobody).run("SELECT queue.enqueue('q')");
@@ -359,8 +356,8 @@ fn grant_and_revoke_say_what_is_wrong() {
     assert_eq!(client.count(&format!("SELECT FROM queue_internal.permission WHERE role_name <> '{role}'")), 0);
 }
 
-/// Which roles are let at the extension's objects besides their owner, by the catalogs; and what is recorded as coming
-/// with it.
+/// The roles with access to the extension's objects besides their owner, by the catalogs, and what is recorded as the
+/// extension's own.
 const LET: &str = "
     SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text)) FROM (
         SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc
@@ -402,28 +399,27 @@ fn the_catalogs_follow_the_rows() {
     assert!(check(&mut client).len() > 50);
     client.run(&format!("SELECT queue.revoke('*', '{b}', 'manage'), queue.revoke('r', '{a}', 'produce')"));
     assert_eq!(check(&mut client), of_a);
-    let refused = client.failure(&format!("DROP ROLE {a}"));
-    assert_eq!(refused.code, "2BP01");
+    assert_eq!(client.failure(&format!("DROP ROLE {a}")).code, "2BP01");
     client.run("SELECT queue.drop('q')");
     assert_eq!(check(&mut client), nothing);
-    // One that goes with all that was granted to it, and comes back, has nothing.
+    // A role that is dropped with all its grants and created again has no rights.
     grant(&mut client, "r", &a, "manage");
     grant(&mut client, "r", &b, "consume");
     client.run(&format!("DROP OWNED BY {a}; DROP ROLE {a}; CREATE ROLE {a} LOGIN"));
     assert!(check(&mut client).iter().all(|line| line.ends_with(&b)));
     assert_eq!(session(&database, &a).failure("SELECT queue.pause('r')").code, "42501");
-    // A user without rights over a role does not take them from it.
+    // A user without rights over a role cannot revoke its grants.
     let stranger = roles.make("stranger", "");
     assert_eq!(session(&database, &stranger).failure(&format!("DROP OWNED BY {b}")).code, "42501");
     assert_eq!(client.count("SELECT FROM queue_internal.permission"), 1);
     let before = client.column::<String>(LET);
     client.run(&format!("REASSIGN OWNED BY {b} TO postgres"));
     assert_eq!(client.column::<String>(LET), before);
-    // From 17 on that hands over what is recorded, too, until the next change.
+    // Since 17 this also passes on the recorded rights, until the next change.
     if client.value::<bool>("SELECT current_setting('server_version_num')::integer < 170000") {
         check(&mut client);
     }
-    // What was revoked by hand comes back with the next change.
+    // The next change restores rights that were revoked by hand.
     client.run(&format!("REVOKE EXECUTE ON FUNCTION queue.complete FROM {b}"));
     grant(&mut client, "r", &b, "observe");
     assert!(check(&mut client).iter().any(|line| line.starts_with("queue.complete(")));
@@ -460,19 +456,19 @@ fn several_grant_at_once() {
 }
 
 #[test]
-fn who_manages_all_does_the_duties_with_the_owner_s_rights() {
+fn a_manager_of_all_queues_does_the_duties_with_the_owner_s_rights() {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.run("ALTER DATABASE app SET pg_queue.worker = off; CREATE ROLE chief");
     grant(&mut client, "*", "chief", "manage");
     let mut chief = cluster.connect_to("app");
     chief.run("SET SESSION AUTHORIZATION chief");
     create(&mut chief, "q", "");
-    wait::until("it has made history", || {
+    wait::until_true("it has made history", || {
         chief.run("SELECT queue.enqueue('q')");
         chief.run("SELECT queue.complete(id) FROM queue.claim('q')");
         chief.run("SELECT FROM queue.maintain()");
-        (client.count("SELECT FROM queue_internal.history LIMIT 1") == 1).then_some(())
+        client.count("SELECT FROM queue_internal.history LIMIT 1") == 1
     });
     let owners =
         "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace";
@@ -508,14 +504,14 @@ fn what_was_granted_by_hand_stays_as_it_was() {
     let mut client = database.connect();
     client.run("CREATE ROLE maker_by_hand; CREATE ROLE granter_by_hand; CREATE ROLE other_by_hand");
     create(&mut client, "q", "");
-    // As docs/permissions.md says: it manages what it creates. The role can go on when the queue is gone.
+    // As docs/permissions.md says, the role manages what it creates. It can be dropped when the queue is gone.
     client.run("GRANT USAGE ON SCHEMA queue TO maker_by_hand; GRANT EXECUTE ON FUNCTION queue.create TO maker_by_hand");
     let mut maker = session(&database, "maker_by_hand");
     for _ in 0..2 {
         maker.run("SELECT queue.create('mine')");
         maker.run("SELECT queue.drop('mine')");
     }
-    // A role that may grant it on still may.
+    // A role with a grant option keeps it.
     client.run("GRANT EXECUTE ON FUNCTION queue.complete TO granter_by_hand WITH GRANT OPTION");
     client.run("SELECT queue.grant('q', 'other_by_hand', 'consume')");
     let may_grant = "SELECT has_function_privilege('granter_by_hand', 'queue.complete(bigint, jsonb)', \

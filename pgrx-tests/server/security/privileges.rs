@@ -1,13 +1,12 @@
 //! Which kind of role may call which function and read which view: one table, each cell of which is executed.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use postgres::{Client, SimpleQueryMessage};
+use postgres::SimpleQueryMessage;
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Failure, Sql, create};
+use crate::shared::*;
 
 /// A row for each function and view of the schema; a new one needs its row. A word for what it does stands for the
 /// cells: the privileges that open it are those of the line `-- For: …` above its statement in sql/schema. Where no
@@ -168,7 +167,7 @@ acts | kick()
 -  - - - -  - - - -  - - - -  + + | close('none')
 ";
 
-/// The privileges that open each function and view, as the SQL says.
+/// The privileges that open each function and view, by the SQL files.
 fn privileges() -> BTreeMap<String, Vec<String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sql/schema");
     let mut found = BTreeMap::new();
@@ -189,7 +188,7 @@ fn privileges() -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// The cells that a word means for what these privileges open; other cells as they are.
+/// The cells that a word stands for with these privileges. Other cells stay as they are.
 fn meant(cells: &str, privileges: &[String]) -> String {
     let marks = match cells {
         "acts" => ['+', 'q', '+'],
@@ -203,7 +202,7 @@ fn meant(cells: &str, privileges: &[String]) -> String {
         text.push(' ');
         for holder in ["produce", "consume", "observe", "manage"] {
             let opens = |privilege: &String| match holder {
-                // Who manages may do all; who manages all, also what takes that.
+                // A manager may do everything. A manager of all queues may also do what needs that.
                 "manage" => place == 2 || privilege != "manage '*'",
                 _ => privilege == holder,
             };
@@ -213,10 +212,10 @@ fn meant(cells: &str, privileges: &[String]) -> String {
     text + "  + +"
 }
 
-/// How many rows of each queue a call shows; under `"*"` those of all queues together, under `""` those of none.
+/// How many rows of each queue a call shows. `"*"` counts rows of all queues together, `""` rows of none.
 type Shown = BTreeMap<String, usize>;
 
-/// Which queue the things are of that rows name by a number.
+/// The queue of each number that rows contain.
 struct Numbers {
     lanes: Vec<(String, String)>,
     schedules: Vec<(String, String)>,
@@ -230,17 +229,17 @@ impl Numbers {
                 "SELECT {number}::text, queue_name FROM queue_internal.{table}
                  JOIN queue_internal.queue USING (queue_id)"
             );
-            client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+            client.rows(&sql)
         };
         let (lanes, schedules) = (pairs("lane", "lane"), pairs("schedule", "schedule_id"));
         let sql = "SELECT topic_id::text, substr(topic_name, 2) FROM queue_internal.topic";
-        let topics = client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+        let topics = client.rows(sql);
         Self { lanes, schedules, topics }
     }
 
     /// What a call by this role shows.
     fn call(&self, client: &mut Client, role: &str, sql: &str) -> Result<Shown, Failure> {
-        // A procedure that holds nothing while it sleeps cannot be called in a transaction block.
+        // A procedure that releases everything while it sleeps cannot run in a transaction block.
         let (begin, end) = if sql.starts_with("CALL") { ("", "") } else { ("BEGIN", "ROLLBACK") };
         client.run(&format!("SET ROLE {role}; {begin}"));
         let answer = client.simple_query(sql).map_err(|e| Failure::from(&e));
@@ -252,7 +251,7 @@ impl Numbers {
         Ok(shown)
     }
 
-    /// The queue that a row is of. None for a row without any value but false.
+    /// The queue of a row. `None` for a row without any value but false.
     fn queue_of(&self, message: &SimpleQueryMessage) -> Option<String> {
         let SimpleQueryMessage::Row(row) = message else { return None };
         let find = |pairs: &[(String, String)], number: &str| {
@@ -282,7 +281,7 @@ impl Numbers {
     }
 }
 
-/// The cell of the table that this answer is, where a superuser is shown `all`.
+/// The table's cell for this answer. A superuser is shown `all`.
 fn cell(role: &str, answer: &Result<Shown, Failure>, all: &Shown) -> Option<char> {
     match answer {
         Ok(shown) if shown == all => Some('+'),
@@ -332,7 +331,8 @@ fn holders(client: &mut Client, roles: &Roles, owner: String) -> Vec<String> {
     holders
 }
 
-/// Both queues in use: running, waiting, dead and held jobs, a schedule each. The function fills in the ids of `q`.
+/// Uses both queues: running, waiting, dead and held jobs, and a schedule each. The returned function fills in the ids
+/// of `q`.
 fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
     client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
     client.run("SELECT queue.schedule('elsewhere', 'other', every => '1 year')");
@@ -365,7 +365,7 @@ fn every_function_and_view_asks_for_its_privilege() {
     let database = Database::without_worker();
     let mut client = database.connect();
     let roles = Roles::new(&database);
-    // Only a superuser creates the extension; from then on its owner need not be one.
+    // Only a superuser creates the extension. Later its owner need not be one.
     let owner = roles.make("owner", "SUPERUSER");
     client.run(&format!("DROP EXTENSION pg_queue; SET ROLE {owner}; CREATE EXTENSION pg_queue; RESET ROLE"));
     client.run(&format!("ALTER ROLE {owner} NOSUPERUSER"));
@@ -374,7 +374,7 @@ fn every_function_and_view_asks_for_its_privilege() {
     client.run("SELECT queue.create_topic('tq'), queue.create_topic('tother')");
     client.run("SELECT queue.bind('tq', 'q'), queue.bind('tother', 'other')");
     let holders = holders(&mut client, &roles, owner);
-    // A superuser's members are none.
+    // Members of a superuser are not superusers.
     let members: Vec<[String; 2]> = holders[..holders.len() - 1]
         .iter()
         .enumerate()
@@ -385,12 +385,12 @@ fn every_function_and_view_asks_for_its_privilege() {
         })
         .collect();
     let fill = use_queues(&mut client);
-    // What is counted from now on memory tells by the minute.
+    // Memory counts later events by the minute.
     client.maintain_until("(SELECT bool_and(is_counted) FROM queue_internal.tallies())");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('other')");
     let numbers = Numbers::read(&mut client);
 
-    // Nobody is let at the internal ones; what they would show is a second fence.
+    // No role may call the internal functions. What they would show is a second line of defence.
     let internal: BTreeSet<String> = client
         .column(
             "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue_internal'::regnamespace
@@ -413,7 +413,7 @@ fn every_function_and_view_asks_for_its_privilege() {
         assert!(named.insert(name.to_owned()), "queue.{name} has two rows");
         let sql = match name {
             "wait" | "await" => format!("CALL queue.{}", fill(what)),
-            // In FROM, Postgres refuses them before it looks at privileges.
+            // In FROM, Postgres refuses them before it checks privileges.
             "foreign_write" | "read_only" => format!("SELECT queue_internal.{what}"),
             _ => format!("SELECT * FROM {}.{}", schema_of(name), fill(what)),
         };
@@ -433,7 +433,7 @@ fn every_function_and_view_asks_for_its_privilege() {
                 wrong.push(format!("{sql} by {pair:?}: {found:?}"));
             }
         }
-        // The catalogs say the same of the right to ask.
+        // The catalogs agree about EXECUTE and SELECT.
         let right = if what.contains('(') {
             let of = format!("pronamespace = '{}'::regnamespace AND proname = '{name}'", schema_of(name));
             format!("has_function_privilege($1, oid, 'EXECUTE') FROM pg_proc WHERE {of}")

@@ -1,12 +1,9 @@
-//! Rights that are taken away in the transaction whose work the role is about to get.
-
-use postgres::Client;
-use queue_tests::Cluster;
+//! A transaction revokes a role's right. The role must not get that transaction's work.
 
 use crate::faults::held::{begin, hold_session, release};
-use crate::shared::{Sql, create, wait_asleep};
+use crate::shared::*;
 
-/// How the right to the queue `late` is taken from `spy`, and how it comes back.
+/// How `spy` loses its right on the queue `late`, and how it gets it back.
 const WAYS: &[(&str, &str)] = &[
     ("SELECT queue.revoke('late', 'spy', 'consume')", "SELECT queue.grant('late', 'spy', 'consume')"),
     ("REVOKE readers FROM spy", "GRANT readers TO spy"),
@@ -16,13 +13,13 @@ fn cluster() -> (Cluster, Client) {
     let (cluster, mut admin) = Cluster::new().start_with_database("app");
     admin.run("CREATE ROLE readers; CREATE ROLE spy LOGIN");
     create(&mut admin, "late", "");
-    // So that it may still call the functions when it has lost its right to the other queue.
+    // So that it may still call the functions without its right on `late`.
     create(&mut admin, "other", "");
     admin.run("SELECT queue.grant('other', 'spy', 'consume')");
     (cluster, admin)
 }
 
-/// Gives `spy` the right by this way alone.
+/// Gives `spy` the right in this way alone.
 fn allow(admin: &mut Client, way: &str) {
     admin.run(
         "SELECT queue.revoke('late', 'spy', 'consume'), queue.revoke('late', 'readers', 'consume'); \
@@ -45,7 +42,7 @@ fn spy(cluster: &Cluster) -> Client {
 fn a_claim_gets_nothing_of_the_transaction_that_takes_its_right_away() {
     let (cluster, mut admin) = cluster();
     for (revoke, grant) in WAYS {
-        // A sleeping claim that the commit wakes, and one that comes before sessions are told of the commit.
+        // A sleeping claim that the commit wakes, and a claim before sessions are told of the commit.
         for wait in ["10 s", "0"] {
             allow(&mut admin, grant);
             let mut session = spy(&cluster);
@@ -66,14 +63,13 @@ fn a_claim_gets_nothing_of_the_transaction_that_takes_its_right_away() {
             rechecked.wait_reached();
             assert_eq!(release(held), "");
             assert_eq!(release((rechecked, running)), "42501", "{revoke}, {wait}");
-            // The job is still there.
             assert_eq!(admin.count("SELECT FROM queue.claim('late')"), 1);
         }
     }
 }
 
 #[test]
-fn who_awaits_a_job_is_not_shown_the_result_of_the_transaction_that_takes_its_right_away() {
+fn a_wait_does_not_show_the_result_of_the_transaction_that_revokes_its_right() {
     let (cluster, mut admin) = cluster();
     for (revoke, grant) in WAYS {
         allow(&mut admin, grant);

@@ -1,18 +1,15 @@
-//! What one role's object, payload or error may not do: fail or hold up what all share.
-
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+//! One role's objects, payloads and errors cannot make shared work fail or wait.
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 
-/// A condition that takes time that is exponential in `depth`, of a small value.
+/// A condition whose evaluation on a small value takes time exponential in `depth`.
 fn costly(depth: usize) -> String {
     format!("{}@ == \"never\"{}", "exists($.** ? (".repeat(depth), "))".repeat(depth))
 }
 
-/// A topic `t` on which `shop` publishes; a queue `theirs` that is bound to it; and a queue `mine` of `mallory`, who
-/// may observe the topic.
+/// A topic `t` on which `shop` publishes, a bound queue `theirs`, and a queue `mine` of `mallory`, who may observe the
+/// topic.
 struct Bed {
     client: Client,
     shop: String,
@@ -35,7 +32,7 @@ impl Bed {
         self.client.run(&format!("SET ROLE {role}; {sql}; RESET ROLE"));
     }
 
-    /// Publishes, as the shop, and tells which queues have got a copy.
+    /// Publishes as the shop. Returns the queues that got a copy.
     fn publish(&mut self, payload: &str) -> Vec<String> {
         self.client.run(&format!("SET ROLE {}", self.shop));
         let queues = self.client.column(&format!("SELECT queue_name FROM queue.publish('t', '{payload}') ORDER BY 1"));
@@ -43,14 +40,14 @@ impl Bed {
         queues
     }
 
-    /// What the doctor's check says, if it is not ok.
+    /// What the doctor's check says if it is not ok.
     fn finding(&mut self, check: &str) -> String {
         let sql = format!("SELECT detail FROM queue.doctor() WHERE name = '{check}' AND NOT ok");
         self.client.column::<String>(&sql).pop().unwrap_or_default()
     }
 }
 
-/// Whether a filter was refused because to compile it takes too long.
+/// True if a filter was refused because its compilation takes too long.
 fn is_slow_to_read(failure: &postgres::Error) -> bool {
     failure
         .as_db_error()
@@ -63,7 +60,7 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
     let roles = Roles::new(&database);
     let mut bed = bed(&database, &roles);
     let mallory = bed.mallory.clone();
-    // What is out of range, or needs a right on the topic, is refused at the call.
+    // An option that is out of range, or needs a right on the topic, is refused at the call.
     bed.client.run(&format!("SET ROLE {mallory}"));
     for (options, code) in [
         ("delay => timestamptz '294276-12-31 23:59:59.999999+00' - clock_timestamp() - interval '1 s'", "22023"),
@@ -77,14 +74,14 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         bed.client.refused(&format!("SELECT queue.bind('t', 'mine', {options})"), code);
     }
     bed.client.run("RESET ROLE");
-    // What is not, changes the copy alone.
+    // Other options change the copy alone.
     for options in [
         "delay => '10 years'".to_owned(),
         format!("filter => '{}'", costly(9)),
         format!("filter => '{}'", costly(3)),
         format!("group_key => '$.** ? ({})'", costly(8)),
         "filter => '$.payload like_regex \"(x+x+)+y\"'".to_owned(),
-        // Compiling it takes seconds, in each session.
+        // Its compilation takes seconds in each session.
         "filter => '$.payload.a like_regex \"(^|a|b|$){1,15}\"'".to_owned(),
         "filter => '$.payload / 0 == 1'".to_owned(),
         format!("filter => '$.payload{} == 7'", "[0,0]".repeat(26)),
@@ -98,7 +95,7 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         let bound = bed.client.batch_execute(&bind);
         bed.client.run("RESET ROLE");
         if let Err(failure) = bound {
-            // A slow machine cannot read it in the time that there is.
+            // A slow machine cannot read it in the given time.
             assert!(is_slow_to_read(&failure), "{options}: {failure:?}");
             continue;
         }
@@ -112,7 +109,7 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         assert!(got.contains(&"theirs".to_owned()), "{options}, another session: {got:?}");
         bed.as_role(&mallory, "SELECT queue.unbind('t', 'mine')");
     }
-    // A row that was restored may have any delay.
+    // A restored row may have any delay.
     bed.as_role(&mallory, "SELECT queue.bind('t', 'mine')");
     bed.client.run("UPDATE queue_internal.binding SET delay = '290000 years'; SELECT queue.adopt()");
     assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
@@ -136,7 +133,7 @@ fn a_filter_that_takes_too_long_is_switched_off_and_told() {
     }
     let errors: i64 = bed.client.value("SELECT filter_errors FROM queue.topics WHERE topic_name = 't'");
     assert_eq!(errors, 3);
-    // Others' filters are not taken for it, and one that is mended counts at once.
+    // Other filters are not confused with it, and a corrected filter counts immediately.
     bed.client.run(
         "SELECT queue.bind('t', 'theirs', filter => 'exists($.payload.a[*] ? (@ > 2))'), \
         queue.unbind('t', 'theirs', '#')",
@@ -170,7 +167,7 @@ fn an_open_drop_of_one_s_own_queue_refuses_no_other() {
     bed.client.refused("SELECT queue.enqueue('mine')", "55006");
     other.run("ROLLBACK");
     assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
-    // A drop that begins between a publish and its commit does not refuse that either.
+    // A drop that begins between a publish and its commit does not make it fail, either.
     for end in ["ROLLBACK", "COMMIT"] {
         bed.client.run("BEGIN");
         assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
@@ -207,7 +204,7 @@ fn an_open_transaction_leaves_room_for_the_drops_of_others() {
         }
         let count = if may_fail { 32 } else { 1 };
         let handler = if may_fail { "EXCEPTION WHEN configuration_limit_exceeded THEN EXIT;" } else { "" };
-        // A part that is rolled back takes nothing, and ends no mark of before it.
+        // A rolled-back part takes nothing, and ends no mark from before it.
         other.run(&format!(
             "BEGIN;
              DO $$ BEGIN
@@ -271,20 +268,21 @@ fn a_release_by_a_commit_is_not_refused_by_a_drop_of_the_queue_that_it_releases_
     bed.client.run("SELECT queue.complete(id) FROM queue.claim('orders')");
     assert_eq!(bed.client.state(first), "completed");
     other.run("ROLLBACK");
-    wait::until("the held job is ready", || {
-        (bed.client.count("SELECT FROM queue.jobs WHERE queue_name = 'mine' AND state = 'ready'") == 1).then_some(())
+    wait::until_true("the held job is ready", || {
+        bed.client.count("SELECT FROM queue.jobs WHERE queue_name = 'mine' AND state = 'ready'") == 1
     });
 }
 
 #[test]
 fn one_role_does_not_have_all_processes() {
-    // For each number of processes, and of slots in the server, those that one role gets, and what is left for others
-    // then. The launchers and the worker have three slots.
+    // For each number of processes and of slots: how many one role gets, and how many are left for others. The
+    // launchers and the worker have three slots.
     for (executors, slots, own, others) in [(3, 16, 2, 1), (8, 16, 6, 2), (8, 8, 3, 2), (16, 9, 4, 2)] {
-        let (_cluster, mut client) = Cluster::new()
-            .conf(&format!("pg_queue.max_executors = {executors}"))
-            .conf(&format!("max_worker_processes = {slots}"))
-            .start_with_database("app");
+        let (_cluster, mut client) = Cluster::with(&[
+            &format!("pg_queue.max_executors = {executors}"),
+            &format!("max_worker_processes = {slots}"),
+        ])
+        .start_with_database("app");
         for role in ["hog", "hog2", "victim"] {
             client.run(&format!("CREATE ROLE {role} LOGIN"));
         }
@@ -303,7 +301,7 @@ fn one_role_does_not_have_all_processes() {
             let running = format!(
                 "SELECT FROM queue.executors WHERE role_name = '{role}' AND state = 'running' AND job_id IS NOT NULL"
             );
-            wait::until("the hog has all that it gets", || (client.count(&running) == count).then_some(()));
+            wait::until_true("the hog has all that it gets", || client.count(&running) == count);
             for _ in 0..5 {
                 if others == 1 && role == "hog2" {
                     break;
@@ -311,14 +309,13 @@ fn one_role_does_not_have_all_processes() {
                 client.run("SET ROLE victim");
                 let job: i64 = client.value("SELECT queue.enqueue_sql('v', 'SELECT 1')");
                 client.run("RESET ROLE");
-                wait::until("the victim's has run", || (client.state(job) == "completed").then_some(()));
+                wait::until_true("the victim's has run", || client.state(job) == "completed");
             }
             assert_eq!(client.count(&running), count, "{role} of {executors}, {slots}");
         };
         take("hog", "{h,h2}", own);
         if others > 1 {
-            // The victim's process leaves when it has had nothing to do for a while; then a second role has what one
-            // gets.
+            // The victim's process leaves after some idle time. Then a second role gets as many as one role may.
             take("hog2", "{h3,h4}", 1);
         }
     }
@@ -328,7 +325,7 @@ fn one_role_does_not_have_all_processes() {
 fn where_the_server_has_no_room_a_role_that_has_no_process_gets_the_next() {
     // The workers of two databases take the slots that were left for others.
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.max_executors = 8").conf("max_worker_processes = 8").start_with_database("app");
+        Cluster::with(&["pg_queue.max_executors = 8", "max_worker_processes = 8"]).start_with_database("app");
     client.run("CREATE ROLE hog LOGIN; CREATE ROLE victim LOGIN");
     for (queue, role) in [("h", "hog"), ("v", "victim")] {
         create(&mut client, queue, "executor => 'sql', lease => '1 hour'");
@@ -338,18 +335,18 @@ fn where_the_server_has_no_room_a_role_that_has_no_process_gets_the_next() {
         "SET ROLE hog; SELECT queue.enqueue_sql('h', 'SELECT pg_sleep(0.05)') \
         FROM generate_series(1, 4000) AS n; RESET ROLE",
     );
-    wait::until("the hog has all that it gets", || {
-        (client.count("SELECT FROM queue.executors WHERE role_name = 'hog'") == 3).then_some(())
+    wait::until_true("the hog has all that it gets", || {
+        client.count("SELECT FROM queue.executors WHERE role_name = 'hog'") == 3
     });
     let _others = ["a", "b"].map(|name| cluster.create_database(name));
-    wait::until("all slots are taken", || {
-        (client.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 3).then_some(())
+    wait::until_true("all slots are taken", || {
+        client.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 3
     });
     for _ in 0..3 {
         client.run("SET ROLE victim");
         let job: i64 = client.value("SELECT queue.enqueue_sql('v', 'SELECT 1')");
         client.run("RESET ROLE");
-        wait::until("the victim's has run", || (client.state(job) == "completed").then_some(()));
+        wait::until_true("the victim's has run", || client.state(job) == "completed");
     }
     assert!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'h' AND state = 'ready'") > 0, "the hog has work");
 }
@@ -361,18 +358,15 @@ fn a_filter_that_cannot_be_read_matches_nothing_and_refuses_nothing() {
     let mut bed = bed(&database, &roles);
     let mallory = bed.mallory.clone();
     bed.as_role(&mallory, "SELECT queue.bind('t', 'mine', filter => '$.payload.a == 1')");
-    // As after a dump of another major, or by hand.
+    // As after a dump from another major, or a write by hand.
     for filter in ["'$.. no path'", "repeat('(', 20000)", "repeat('$.a == 1 && ', 2000) || '1 == 1'"] {
         bed.client.run(&format!("UPDATE queue_internal.binding SET filter = {filter} WHERE filter IS NOT NULL"));
         bed.client.run("SELECT queue.adopt()");
         assert_eq!(bed.publish(r#"{"a": 1}"#), ["theirs"], "{filter}");
         let mut other = database.connect();
         other.run(&format!("SET ROLE {}", bed.shop));
-        assert_eq!(
-            other.column::<String>("SELECT queue_name FROM queue.publish('t', '{\"a\": 1}')"),
-            ["theirs"],
-            "{filter}"
-        );
+        let found = other.column::<String>("SELECT queue_name FROM queue.publish('t', '{\"a\": 1}')");
+        assert_eq!(found, ["theirs"], "{filter}");
     }
     assert!(bed.finding("copies").contains("\"mine\""));
 }

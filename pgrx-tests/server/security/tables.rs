@@ -1,12 +1,9 @@
-//! All tables and sequences of the schema are the owner's alone, whatever was granted: what is looked at is what
-//! `pg_class` has.
+//! All tables and sequences of the schema are accessible to the owner alone, whatever was granted. `pg_class` lists
+//! them.
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+use crate::shared::*;
 
-use crate::shared::{Sql, create};
-
-/// The tables of the schema, those of history among them, which are made later.
+/// The tables of the schema, including those of history, which are made later.
 fn tables(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind
@@ -18,12 +15,12 @@ fn tables(client: &mut Client) -> Vec<String> {
 /// A database with jobs in history, and a role that may read and write all data.
 fn bed() -> (Cluster, Client) {
     let (cluster, mut client) =
-        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.run("CREATE ROLE mallory LOGIN; GRANT pg_write_all_data, pg_read_all_data TO mallory");
     create(&mut client, "q", "max_attempts => 1");
     client.enqueue("q");
     client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
-    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") == 1).then_some(()));
+    wait::until_true("it is in history", || client.count("SELECT FROM queue_internal.history") == 1);
     (cluster, client)
 }
 
@@ -51,7 +48,7 @@ fn no_table_can_be_written_to_by_a_role_that_does_not_own_it() {
         }
     }
     client.run("RESET ROLE");
-    // The reproduction: as whom a job is run once more is not to be written.
+    // The role under which a job is retried cannot be written.
     let told: String = client.value("SELECT detail FROM queue.doctor() WHERE name = 'roles' AND NOT ok");
     assert!(told.contains("Role mallory was granted"), "{told}");
 }
@@ -66,14 +63,14 @@ fn each_table_has_the_guard_always_on() {
          AND tgenabled = 'A')",
     );
     assert!(without.is_empty(), "{without:?}");
-    // Only the owner's writes to what counts have the database wait for the end of a restore.
+    // Only the owner's writes that matter make the database wait for the end of a restore.
     client
         .run("DELETE FROM queue_internal.history; DELETE FROM queue_internal.rollup; DELETE FROM queue_internal.total");
     assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'restore' AND NOT ok"), 0);
     client.enqueue("q");
 }
 
-/// What runs for a statement of the extension's runs as the owner of the tables: a role with TRIGGER had its rights.
+/// Triggers and rules would run as the owner of the tables: a role with TRIGGER would get the owner's rights.
 #[test]
 fn nothing_can_be_hung_on_a_table_or_view_by_a_role_that_does_not_own_it() {
     let (_cluster, mut client) = bed();
@@ -122,7 +119,7 @@ fn nothing_can_be_hung_on_a_table_or_view_by_a_role_that_does_not_own_it() {
 
 #[test]
 fn default_privileges_open_nothing() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let cluster = Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start();
     let mut client = cluster.connect();
     client.run("CREATE ROLE reader LOGIN");
     client.run("CREATE DATABASE late");
@@ -138,7 +135,7 @@ fn default_privileges_open_nothing() {
     create(&mut client, "q", "max_attempts => 1");
     client.enqueue("q");
     client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
-    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") == 1).then_some(()));
+    wait::until_true("it is in history", || client.count("SELECT FROM queue_internal.history") == 1);
     let opened = "SELECT c.relname || ' ' || a.privilege_type FROM pg_class AS c, aclexplode(c.relacl) AS a
                   WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
                   AND a.grantee <> c.relowner
@@ -172,7 +169,7 @@ fn texts_in_indexes_are_compared_byte_by_byte() {
 #[test]
 fn a_table_of_history_takes_three_commands() {
     let (_cluster, mut client) =
-        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.run(
         "CREATE TABLE seen (n serial, tag text);
          CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql AS
@@ -182,7 +179,7 @@ fn a_table_of_history_takes_three_commands() {
     create(&mut client, "q", "");
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") == 1).then_some(()));
+    wait::until_true("it is in history", || client.count("SELECT FROM queue_internal.history") == 1);
     let seen: Vec<String> = client.column("SELECT tag FROM seen ORDER BY n");
     assert_eq!(seen, ["CREATE TABLE", "CREATE TRIGGER", "ALTER TABLE"]);
 }

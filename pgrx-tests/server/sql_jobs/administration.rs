@@ -1,12 +1,9 @@
-//! What an administrator does to roles, databases and the server while jobs run in it.
+//! An administrator changes roles, databases and the server while commands run.
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::shared::{Sql, create};
+use crate::shared::*;
 use crate::sql_jobs::commands::{ended, enqueue_as};
 
-/// A server with a queue of commands, roles that write them, and a table of what has run as whom.
+/// A server with a queue of commands, roles that write them, and a table of which role ran what.
 fn bed(cluster: Cluster, roles: &[&str]) -> (Cluster, Client) {
     let (cluster, mut client) = cluster.start_with_database("app");
     client.run("CREATE TABLE ran (what text, who text DEFAULT current_user); GRANT ALL ON ran TO public");
@@ -33,7 +30,7 @@ fn running(client: &mut Client, job: i64) -> i32 {
 #[test]
 fn a_role_as_which_no_process_can_connect_holds_up_no_other() {
     let (cluster, mut client) = bed(Cluster::new(), &["poor", "rich"]);
-    // One of the other role is there already.
+    // A process of the other role exists already.
     let warm = note(&mut client, "rich", "warm");
     ended(&mut client, warm);
     client.run("SELECT queue.pause('sql')");
@@ -47,9 +44,9 @@ fn a_role_as_which_no_process_can_connect_holds_up_no_other() {
     assert_eq!(ended(&mut client, second).0, "completed", "it stands behind that of the other role");
     assert_eq!(client.count("SELECT FROM ran WHERE who = 'poor'"), 0);
     client.run("SET pg_queue.patience = 1");
-    wait::until("the doctor says so", || {
+    wait::until_true("the doctor says so", || {
         let sql = "SELECT FROM queue.doctor() WHERE name = 'executors' AND NOT ok AND detail LIKE '%\"poor\"%'";
-        (client.count(sql) == 1).then_some(())
+        client.count(sql) == 1
     });
     let failures = "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_executor_start_failures_total'";
     assert!(client.value::<f64>(failures) > 0.0);
@@ -72,7 +69,7 @@ fn a_role_that_may_not_connect_any_more_runs_nothing_more() {
     gate.run("SELECT pg_advisory_unlock(1)");
     let (state, _, error) = ended(&mut client, first);
     assert_eq!(state, "completed", "a session that is there goes on: {error}");
-    // The second may have been claimed before.
+    // The second job may have been claimed before.
     ended(&mut client, second);
     let third = {
         client.run("GRANT CONNECT ON DATABASE app TO a; SELECT queue.pause('sql')");
@@ -103,9 +100,9 @@ fn a_role_can_be_dropped_while_its_job_runs() {
     assert_eq!(state, "dead");
     assert!(error.starts_with("42704: role \"a\" does not exist"), "{error}");
     client.run(&format!("SELECT queue.cancel({first})"));
-    wait::until("it is cancelled", || (client.state(first) == "cancelled").then_some(()));
-    wait::until("its process has left", || {
-        (client.count(&format!("SELECT FROM pg_stat_activity WHERE pid = {pid}")) == 0).then_some(())
+    wait::until_true("it is cancelled", || client.state(first) == "cancelled");
+    wait::until_true("its process has left", || {
+        client.count(&format!("SELECT FROM pg_stat_activity WHERE pid = {pid}")) == 0
     });
 }
 
@@ -115,8 +112,8 @@ fn a_database_that_allows_no_connections_keeps_its_jobs() {
     let mut other = cluster.connect();
     other.run("ALTER DATABASE app ALLOW_CONNECTIONS false");
     let job = note(&mut client, "a", "waited");
-    wait::until("the worker has left", || {
-        (client.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 0).then_some(())
+    wait::until_true("the worker has left", || {
+        client.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 0
     });
     assert_eq!(client.state(job), "ready");
     other.run("ALTER DATABASE app ALLOW_CONNECTIONS true");
@@ -134,7 +131,7 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
          ALTER ROLE a SET datestyle = 'German';
          ALTER ROLE a SET bytea_output = escape; ALTER ROLE a SET quote_all_identifiers = on",
     );
-    // From 19 on it cannot be switched off.
+    // Since 19 it cannot be switched off.
     if client.value::<i32>("SELECT current_setting('server_version_num')::integer") < 190_000 {
         client.run("ALTER ROLE a SET standard_conforming_strings = off");
     }
@@ -143,9 +140,9 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
         let (state, _, error) = ended(&mut client, job);
         assert_eq!(state, "completed", "{error}");
     }
-    // What only reads can be run, and the outcome is none of the command's writes.
+    // A read-only command runs, and the outcome is not one of its writes.
     client.run("ALTER ROLE a SET default_transaction_read_only = on");
-    wait::until("no process is left", || (client.count("SELECT FROM queue.executors") == 0).then_some(()));
+    wait::until_true("no process is left", || client.count("SELECT FROM queue.executors") == 0);
     let reads = enqueue_as(&mut client, "a", "SELECT 1", "");
     let (state, _, error) = ended(&mut client, reads);
     assert_eq!(state, "completed", "{error}");
@@ -154,7 +151,7 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
     assert_eq!(state, "dead");
     assert!(error.starts_with("25006: "), "{error}");
     client.run("ALTER ROLE a RESET ALL; ALTER ROLE a SET statement_timeout = 50");
-    wait::until("no process is left", || (client.count("SELECT FROM queue.executors") == 0).then_some(()));
+    wait::until_true("no process is left", || client.count("SELECT FROM queue.executors") == 0);
     let slow = enqueue_as(&mut client, "a", "SELECT pg_sleep(600)", "");
     assert!(ended(&mut client, slow).2.starts_with("57014: "));
     let quick = note(&mut client, "a", "quick");
@@ -181,8 +178,7 @@ fn without_executors_jobs_wait_until_there_are_some() {
 #[test]
 fn a_command_that_ends_its_own_process_dies_of_it() {
     let (_cluster, mut client) = bed(Cluster::new(), &["a"]);
-    // One after the other: the last of them ends all processes of its role. What it asks for counts when it looks
-    // again.
+    // One after the other: the last one ends all processes of its role. Its request counts when the role looks again.
     for (command, code) in [
         ("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(600)", "57P01"),
         ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(600)", "57014"),
@@ -241,13 +237,13 @@ fn a_superuser_s_commands_run_as_long_as_the_setting_allows_them() {
     let second = note(&mut client, "postgres", "not any more");
     client.run("ALTER SYSTEM SET pg_queue.superuser_jobs = off");
     cluster.reload();
-    wait::until("all know", || (client.value::<String>("SHOW pg_queue.superuser_jobs") == "off").then_some(()));
+    wait::until_true("all know", || client.value::<String>("SHOW pg_queue.superuser_jobs") == "off");
     client.refused("SELECT queue.enqueue_sql('sql', 'SELECT 1')", "42501");
     client.run("SELECT queue.resume('sql')");
     let (state, _, error) = ended(&mut client, second);
     assert_eq!(state, "dead");
     assert!(error.starts_with("42501: role \"postgres\" is a superuser"), "{error}");
-    // Nor can a plain role turn it on for itself.
+    // A plain role cannot turn it on for itself.
     client.run("CREATE ROLE plain LOGIN; SET ROLE plain");
     client.refused("SET pg_queue.superuser_jobs = on", "42501");
 }
@@ -255,7 +251,7 @@ fn a_superuser_s_commands_run_as_long_as_the_setting_allows_them() {
 #[test]
 fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
     let (_cluster, mut client) = bed(Cluster::new().conf("pg_queue.max_executors = 1"), &["a"]);
-    // Its body stays compiled for as long as the process lives, and takes 140 MB.
+    // The compiled body stays for as long as the process lives, and takes 140 MB.
     client.run(
         "DO $do$ BEGIN EXECUTE 'CREATE FUNCTION large() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN '
              || repeat('PERFORM 1;', 20000) || ' RETURN pg_backend_pid(); END $$'; END $do$;

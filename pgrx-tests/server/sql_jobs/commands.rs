@@ -1,12 +1,9 @@
-//! What a command is, what becomes of it, and what it leaves behind.
-
-use postgres::Client;
-use queue_tests::{Cluster, wait};
+//! Commands: what they are, their outcomes, and what they leave behind.
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 
-/// A database with a queue `sql` whose jobs run as they are enqueued, and a role that may do everything with it.
+/// A database with a queue `sql` that runs commands, and a role that may do everything with it.
 struct Bed<'a> {
     client: Client,
     role: String,
@@ -30,17 +27,17 @@ impl<'a> Bed<'a> {
         Self { client, role, roles }
     }
 
-    /// Enqueues a command as the role, with more arguments of `queue.enqueue_sql`.
+    /// Enqueues a command as the role, with further arguments of `queue.enqueue_sql`.
     fn enqueue(&mut self, command: &str, more: &str) -> i64 {
         enqueue_as(&mut self.client, &self.role, command, more)
     }
 
-    /// Waits for a job's end and tells its state, result and error.
+    /// Waits for a job's end. Returns its state, result and error.
     fn end(&mut self, job: i64) -> (String, Option<String>, String) {
         ended(&mut self.client, job)
     }
 
-    /// Runs a command that has to succeed, and tells its result.
+    /// Runs a command that must succeed. Returns its result.
     fn result(&mut self, command: &str, more: &str) -> String {
         let job = self.enqueue(command, more);
         let (state, result, error) = self.end(job);
@@ -48,7 +45,7 @@ impl<'a> Bed<'a> {
         result.unwrap_or_default()
     }
 
-    /// Runs a command that has to fail, and tells its error.
+    /// Runs a command that must fail. Returns its error.
     fn error(&mut self, command: &str, more: &str) -> String {
         let comma = comma(more);
         let job = self.enqueue(command, &format!("{more}{comma}max_attempts => 1"));
@@ -58,12 +55,12 @@ impl<'a> Bed<'a> {
     }
 }
 
-/// What stands between arguments and others, which may be none.
+/// The separator before further arguments, if there are any.
 fn comma(more: &str) -> &'static str {
     if more.is_empty() { "" } else { ", " }
 }
 
-/// Enqueues a command as a role, with more arguments of `queue.enqueue_sql`. Returns its job.
+/// Enqueues a command as a role, with further arguments of `queue.enqueue_sql`. Returns its job.
 pub fn enqueue_as(client: &mut Client, role: &str, command: &str, more: &str) -> i64 {
     let comma = comma(more);
     client.run(&format!("SET ROLE {role}"));
@@ -72,7 +69,7 @@ pub fn enqueue_as(client: &mut Client, role: &str, command: &str, more: &str) ->
     job
 }
 
-/// Waits for a job's end and tells its state, result and error.
+/// Waits for a job's end. Returns its state, result and error.
 pub fn ended(client: &mut Client, job: i64) -> (String, Option<String>, String) {
     wait::until(&format!("job {job} has ended"), || {
         let row =
@@ -235,7 +232,7 @@ fn a_command_is_parsed_when_it_is_enqueued() {
     {
         bed.client.refused(claim, "55000");
     }
-    // What stands beside a command in a batch, a flow and a schedule is checked alike.
+    // In a batch, a flow and a schedule, arguments beside a command are checked alike.
     for (beside, message) in [
         (r#""command": "SELEC 1""#, "syntax error"),
         (r#""command": 1"#, "field \"command\" must be a string"),
@@ -319,12 +316,10 @@ fn a_payload_is_handed_to_the_queue_s_procedure_as_its_role() {
     let calls: Vec<String> =
         bed.client.column("SELECT concat_ws(' ', who, session, payload) FROM calls ORDER BY payload");
     assert_eq!(calls, [format!("{app} {app} {{\"id\": 7}}"), format!("{app} {app} {{\"id\": 8}}")]);
-    // The name is kept with its schema: no search_path leads it elsewhere.
-    assert_eq!(
-        bed.client.column::<String>("SELECT procedure FROM queue.queues WHERE queue_name = 'call'"),
-        ["\"public\".\"handle\""]
-    );
-    // A role that manages the queue is not thereby let at the role.
+    // The name is stored with its schema: no search_path changes its meaning.
+    let found = bed.client.column::<String>("SELECT procedure FROM queue.queues WHERE queue_name = 'call'");
+    assert_eq!(found, ["\"public\".\"handle\""]);
+    // A role that manages the queue does not get the role's rights by that.
     grant(&mut bed.client, "call", &bed.role, "manage");
     bed.client.run(&format!("SET ROLE {}", bed.role));
     bed.client.refused("SELECT queue.alter('call', procedure => 'look')", "42501");
@@ -342,8 +337,8 @@ fn a_job_that_is_cancelled_stops_at_once_wherever_it_is() {
         "SELECT count(*) FROM generate_series(1, 1000000) AS a, generate_series(1, 1000000) AS b",
     ] {
         let job = bed.enqueue(command, "");
-        wait::until("it runs", || {
-            (bed.client.count(&format!("SELECT FROM queue.executors WHERE job_id = {job}")) == 1).then_some(())
+        wait::until_true("it runs", || {
+            bed.client.count(&format!("SELECT FROM queue.executors WHERE job_id = {job}")) == 1
         });
         let asked: String = bed.client.value(&format!("SELECT queue.cancel({job}, 'enough')"));
         assert_eq!(asked, "cancelling");
@@ -352,18 +347,15 @@ fn a_job_that_is_cancelled_stops_at_once_wherever_it_is() {
     }
     other.run("ROLLBACK");
     assert_eq!(bed.result("SELECT 1", ""), r#"{"tag": "SELECT 1", "rows": 1}"#, "the process is as good as before");
-    // By force it is ended before its process knows.
+    // A forced cancel ends the job before its process knows.
     let job = bed.enqueue("SELECT pg_sleep(600)", "");
-    wait::until("it runs", || {
-        (bed.client.count(&format!("SELECT FROM queue.executors WHERE job_id = {job}")) == 1).then_some(())
-    });
+    wait::until_true("it runs", || bed.client.count(&format!("SELECT FROM queue.executors WHERE job_id = {job}")) == 1);
     assert_eq!(bed.client.value::<String>(&format!("SELECT queue.cancel({job}, force => true)")), "cancelled");
-    wait::until("it is stopped", || {
-        (bed.client.count(
+    wait::until_true("it is stopped", || {
+        bed.client.count(
             "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = 'active' \
             AND backend_type = 'pg_queue executor'",
-        ) == 0)
-            .then_some(())
+        ) == 0
     });
 }
 
@@ -400,7 +392,7 @@ fn a_command_knows_its_job_and_may_end_it_itself() {
     assert_eq!(bed.client.count("SELECT FROM t"), 1, "its transaction has committed");
     assert_eq!(bed.client.value::<String>(&format!("SELECT progress::text FROM queue.job({job})")), "\"half\"");
     assert_eq!(bed.client.count("SELECT FROM queue.current_job()"), 0, "here no job runs");
-    // What comes in a later transaction than its end comes to nothing.
+    // Changes in a later transaction than the job's end have no effect.
     let job = bed.enqueue(
         "SELECT queue.complete(id, '\"by itself\"') FROM queue.current_job(); INSERT INTO t VALUES (2)",
         "autocommit => true",
@@ -423,11 +415,11 @@ fn a_command_goes_on_to_the_next_stage_by_itself() {
         "{error}"
     );
     assert_eq!(bed.client.column::<String>("SELECT stage || attempt FROM went ORDER BY ctid"), ["fetch1", "store1"]);
-    // What fails stays where it is.
+    // A failed job stays in its stage.
     let job = bed.enqueue("SELECT 1 / 0", "stage => 'fetch'");
     let (state, _, error) = bed.end(job);
     assert!(state == "dead" && error.starts_with("22012: "), "{state} {error}");
-    // To the end from where it is.
+    // A skip ends it in its present stage.
     let skip = bed.enqueue(
         "SELECT queue.advance(id, 'store') FROM queue.current_job() WHERE stage = 'fetch'; SELECT 7 AS n",
         "stage => 'fetch'",
@@ -491,7 +483,7 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
     let role = bed.role.clone();
     bed.client.run(&format!("SELECT queue.grant('graves', '{role}', 'observe'); SET ROLE {role}"));
     bed.client.run("SELECT queue.schedule('soon', 'sql', command => 'INSERT INTO t VALUES (1)', every => '100 ms')");
-    wait::until("it has fired", || (bed.client.count("SELECT FROM t WHERE n = 1") > 1).then_some(()));
+    wait::until_true("it has fired", || bed.client.count("SELECT FROM t WHERE n = 1") > 1);
     bed.client.run("SELECT queue.unschedule('soon')");
     let first: i64 = bed.client.value("SELECT queue.enqueue_sql('sql', 'INSERT INTO t VALUES (2)', group_key => 'g')");
     let second: i64 = bed.client.value(&format!(
@@ -520,24 +512,23 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
 #[test]
 fn without_a_free_process_jobs_wait() {
     let (cluster, mut client) =
-        Cluster::new().conf("max_worker_processes = 4").conf("pg_queue.max_executors = 4").start_with_database("app");
+        Cluster::with(&["max_worker_processes = 4", "pg_queue.max_executors = 4"]).start_with_database("app");
     client.run("CREATE ROLE writer LOGIN; CREATE TABLE t (n integer); GRANT ALL ON t TO public");
     create(&mut client, "sql", "executor => 'sql'");
     grant(&mut client, "sql", "writer", "produce");
-    // Launchers and the worker have three slots of the four. The last one is taken by the other database's worker.
+    // The launchers and the worker have three of the four slots. The other database's worker takes the last one.
     let mut other = cluster.create_database("other");
-    wait::until("all slots are taken", || {
-        (other.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 2).then_some(())
+    wait::until_true("all slots are taken", || {
+        other.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 2
     });
     client.run("SET ROLE writer");
     client
         .run("SELECT queue.enqueue_sql('sql', 'INSERT INTO t VALUES (' || n || ')') FROM generate_series(1, 50) AS n");
     client.run("RESET ROLE; SET pg_queue.patience = 1");
-    wait::until("the doctor says so", || {
-        (client.count(
+    wait::until_true("the doctor says so", || {
+        client.count(
             "SELECT FROM queue.doctor() WHERE name = 'executors' AND NOT ok AND hint LIKE '%max_worker_processes%'",
-        ) == 1)
-            .then_some(())
+        ) == 1
     });
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready' AND attempt = 1"), 50);
     other.run("DROP EXTENSION pg_queue");

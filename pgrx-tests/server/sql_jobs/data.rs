@@ -1,14 +1,10 @@
-//! Data is never run: whichever verb has written a payload, and whatever becomes of its queue, a job is a command only
-//! if its writer wrote it as one. And what a command means is its writer's say: names and settings of others do not
-//! lead it elsewhere.
-
-use postgres::Client;
-use queue_tests::wait;
+//! Data never runs: whatever verb wrote a payload, and whatever happens to its queue, a job is a command only if its
+//! writer wrote it as one. A command means what its writer meant: other roles' objects and settings do not change it.
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create};
+use crate::shared::*;
 
-/// What would note as whom it runs, if it were run.
+/// If it ran, it would record its role.
 const LOOT: &str = r#"{"command": "INSERT INTO loot VALUES (current_user)"}"#;
 
 /// A database with a table that all may write to.
@@ -18,7 +14,7 @@ fn bed(database: &Database) -> Client {
     client
 }
 
-/// Each verb that takes a payload, for a queue `q` in which `{id}` is a claimed attempt, where it needs one.
+/// Each verb that takes a payload, for a queue `q`. `{id}` is a claimed attempt, if the verb needs one.
 const VERBS: [(&str, &str); 10] = [
     ("enqueue", "queue.enqueue('q', '{loot}')"),
     ("enqueue", "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'replace')"),
@@ -112,7 +108,7 @@ fn a_queue_with_data_in_it_gets_no_executor_for_commands() {
         }
         client.run("SELECT queue.drop(name, force => true) FROM unnest('{q,f,t}'::text[]) AS name");
     }
-    // An open transaction that adds data counts as well; without data it gets one, and with living commands as well.
+    // Data in an open transaction counts, too. Without data the queue gets the executor, also with living commands.
     create(&mut client, "q", "");
     let mut other = database.connect();
     other.run(&format!("BEGIN; SELECT queue.enqueue('q', '{LOOT}')"));
@@ -126,16 +122,14 @@ fn a_queue_with_data_in_it_gets_no_executor_for_commands() {
     client.run(
         "SELECT queue.alter('q', reset => '{executor}'); SELECT queue.alter('q', executor => 'sql'), queue.resume('q')",
     );
-    wait::until("the command has run", || {
-        (client.count("SELECT FROM queue.jobs WHERE state = 'completed'") == 1).then_some(())
-    });
+    wait::until_true("the command has run", || client.count("SELECT FROM queue.jobs WHERE state = 'completed'") == 1);
 }
 
-/// Waits until so many jobs of a queue are dead, and checks that nothing has run.
+/// Waits until this number of a queue's jobs are dead, and checks that nothing has run.
 fn all_dead(client: &mut Client, queue: &str, count: usize, what: &str) {
-    wait::until(&format!("{what}: they are dead"), || {
+    wait::until_true(&format!("{what}: they are dead"), || {
         let dead = format!("SELECT FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead'");
-        (client.count(&dead) == count).then_some(())
+        client.count(&dead) == count
     });
     let errors: Vec<String> = client.column(&format!(
         "SELECT DISTINCT split_part(error, E'\\n', 1) FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead' \
@@ -159,7 +153,7 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
     {
         grant(&mut client, queue, role, privilege);
     }
-    // A dead letter: of data, of data that a procedure gets, and of a command.
+    // A dead letter of data, of data for a procedure, and of a command.
     client.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('orders', '{LOOT}'); RESET ROLE"));
     client.run(&format!(
         "SET ROLE {worker}; SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('orders'); RESET ROLE"
@@ -179,7 +173,7 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
          SET ROLE {shop}; SELECT queue.enqueue('calls', '{LOOT}'); RESET ROLE"
     ));
     all_dead(&mut client, "graves", 3, "a dead letter of a call");
-    // Data of before, run once more; and data of a session that did not know yet.
+    // Older data that is retried, and data of a session that does not know the executor yet.
     create(&mut client, "late", "max_attempts => 1");
     grant(&mut client, "late", &shop, "manage");
     client.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('late', '{LOOT}') FROM generate_series(1, 2)"));
@@ -196,7 +190,7 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
         "SET ROLE {shop}; SELECT queue.retry(job_id) FROM queue.jobs WHERE queue_name = 'late'; RESET ROLE"
     ));
     all_dead(&mut client, "late", 3, "a retry of data");
-    // A binding that the tables were given by hand.
+    // A binding that was inserted into the tables by hand.
     client.run(
         "SELECT queue.create_topic('t'); INSERT INTO queue_internal.binding (topic_id, queue_id, pattern, on_full,
         bound_by)
@@ -222,7 +216,7 @@ fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_wa
         "queue.advance(id, 'b', payload => '{loot}') FROM queue.claim('q')",
         "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'replace')",
         "queue.enqueue_batch('q', '[{\"payload\": {loot}, \"unique_key\": \"k\", \"on_duplicate\": \"replace\"}]')",
-        // Of one that runs: another run is asked for.
+        // The job runs: another run is requested.
         "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'rerun') FROM queue.claim('q')",
     ];
     for verb in verbs {
@@ -235,10 +229,10 @@ fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_wa
         ));
         client.run("SELECT queue.alter('q', reset => '{executor}'), queue.resume('q')");
         client.run(&format!("SELECT {}", verb.replace("{loot}", LOOT)));
-        // What is data keeps the queue from running commands; and where a job is a command all the same, it dies when
-        // it is not.
+        // Data keeps the queue from running commands. If a job is a command nevertheless, it dies when it no longer is
+        // one.
         if verb.contains("rerun") {
-            // What runs is a command; the run that was asked for is data.
+            // The running job is a command. The requested run is data.
             client.run("SELECT queue.alter('q', executor => 'sql')");
             let id: i64 = client.value("SELECT id FROM queue.attempts WHERE state = 'running'");
             client.run(&format!("RESET ROLE; SELECT queue.release({id})"));
@@ -283,7 +277,7 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
             "VARIADIC job jsonb[]",
             "job unknown",
         ] {
-            // Some of these no role can make.
+            // No role can make some of these.
             let _ = client.batch_execute(&format!(
                 "CREATE {kind} shared.{name}({arguments}) {returns} LANGUAGE sql AS 'INSERT INTO public.loot \
                     VALUES (current_user)'"
@@ -291,7 +285,7 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
         }
         client.run("RESET ROLE");
         let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
-        wait::until("it has ended", || ["completed", "dead"].contains(&client.state(job).as_str()).then_some(()));
+        wait::until_true("it has ended", || ["completed", "dead"].contains(&client.state(job).as_str()));
         assert_eq!(
             client.state(job),
             "completed",
@@ -299,10 +293,10 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
             client.value::<String>(&format!("SELECT coalesce(error, '') FROM queue.job({job})"))
         );
         assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);
-        // It becomes another's, or is replaced by another one of its name.
+        // The object gets another owner, or is replaced by another one of its name.
         let dies = |client: &mut Client, code: &str| {
             let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
-            wait::until("it is dead", || (client.state(job) == "dead").then_some(()));
+            wait::until_true("it is dead", || client.state(job) == "dead");
             let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
             assert!(error.starts_with(code), "{kind}: {error}");
             assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);
@@ -316,7 +310,7 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
              'INSERT INTO public.loot VALUES (current_user)'; RESET ROLE"
         ));
         let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
-        wait::until("the renamed one has run", || (client.state(job) == "completed").then_some(()));
+        wait::until_true("the renamed one has run", || client.state(job) == "completed");
         assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);
         client.run(&format!("DROP {kind} shared.other_{name}(jsonb)"));
         dies(&mut client, "42883: ");
@@ -341,7 +335,7 @@ fn settings_of_a_queue_that_decide_what_a_command_means_count_for_roles_that_the
         client.run(&format!("SET ROLE {boss}; SELECT queue.alter('sql', settings => '{settings}'); SET ROLE {author}"));
         let job: i64 = client.value("SELECT queue.enqueue_sql('sql', 'SELECT now()')");
         client.run("RESET ROLE");
-        wait::until("it has ended", || ["completed", "dead"].contains(&client.state(job).as_str()).then_some(()));
+        wait::until_true("it has ended", || ["completed", "dead"].contains(&client.state(job).as_str()));
         client.value(&format!("SELECT state || ' ' || coalesce(error, '') FROM queue.job({job})"))
     };
     for name in [
@@ -383,18 +377,16 @@ fn settings_of_a_queue_that_decide_what_a_command_means_count_for_roles_that_the
         assert!(ended.starts_with("dead 42501: "), "{name}: {ended}");
     }
     assert_eq!(client.count("SELECT FROM loot"), 0);
-    assert_eq!(
-        run(&mut client, r#"{"work_mem": "1MB", "Statement_Timeout": "1min", "enable_seqscan": false}"#),
-        "completed "
-    );
-    // All that choose plans or limit what a plan may use, also those that the next major brings.
+    let found = run(&mut client, r#"{"work_mem": "1MB", "Statement_Timeout": "1min", "enable_seqscan": false}"#);
+    assert_eq!(found, "completed ");
+    // All settings that choose plans or limit a plan's resources, also those of the next major.
     let plans: String = client.value(
         "SELECT jsonb_object_agg(name, setting)::text FROM pg_settings WHERE context = 'user'
          AND category ~ '^(Query Tuning|Resource Usage) / ' AND category !~ 'Disk|Vacuum'",
     );
     assert!(plans.contains("enable_seqscan") && plans.contains("seq_page_cost") && plans.contains("geqo"), "{plans}");
     assert_eq!(run(&mut client, &plans), "completed ");
-    // What the setter might have written himself he may decide about.
+    // A role may change what it could have written itself.
     client.run(&format!("GRANT {author} TO {boss}"));
     assert_eq!(run(&mut client, r#"{"search_path": "boss, pg_catalog"}"#), "completed ");
     assert_eq!(client.column::<String>("SELECT who FROM loot"), std::slice::from_ref(&author));

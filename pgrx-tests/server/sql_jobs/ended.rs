@@ -1,9 +1,6 @@
-//! Commands whose job has ended before they have, and commands that end the server.
+//! Commands whose job ends before they do, and commands that end the server.
 
-use postgres::{Client, NoTls};
-use queue_tests::{Cluster, wait};
-
-use crate::shared::{Database, Sql, create, server};
+use crate::shared::*;
 use crate::sql_jobs::commands::enqueue_as;
 
 /// A queue of commands, and a table that commands may write to.
@@ -18,10 +15,10 @@ fn prepare(client: &mut Client) {
 }
 
 fn wait_idle(client: &mut Client) {
-    wait::until("no command runs", || {
+    wait::until_true("no command runs", || {
         let busy = "SELECT FROM queue.executors WHERE job_id IS NOT NULL";
         let waiting = "SELECT FROM queue.jobs WHERE queue_name = 'sql' AND state IN ('ready', 'running')";
-        (client.count(busy) == 0 && client.count(waiting) == 0).then_some(())
+        client.count(busy) == 0 && client.count(waiting) == 0
     });
 }
 
@@ -70,7 +67,7 @@ fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
     assert!(pairs.iter().all(|pair| pair[0] == pair[1]), "{states:?}");
     let first: Vec<&str> = pairs.iter().map(|pair| pair[0].as_str()).collect();
     assert_eq!(first, ["completed", "scheduled", "dead", "dead", "scheduled", "held", "cancelled"], "{errors:?}");
-    // In the same transaction it counts.
+    // In the same transaction the end counts.
     let job = enqueue_as(
         &mut client,
         "ender",
@@ -84,7 +81,7 @@ fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
 
 #[test]
 fn what_a_command_does_after_its_job_was_ended_by_others_is_undone() {
-    // Held at its end, it gets no signal in time; its lease ends, or another session ends the job.
+    // The command is held at its end, so no signal comes in time. Its lease expires, or another session ends the job.
     for (way, end) in [("lease", ""), ("cancel", "SELECT queue.cancel($, force => true)")] {
         let (_database, mut client) =
             Database::new().with_queue("sql", "executor => 'sql', max_attempts => 1, lease => '2 s'");
@@ -102,10 +99,10 @@ fn what_a_command_does_after_its_job_was_ended_by_others_is_undone() {
         if !end.is_empty() {
             client.run(&end.replace('$', &job.to_string()));
         }
-        wait::until("the job has ended", || ["dead", "cancelled"].contains(&client.state(job).as_str()).then_some(()));
+        wait::until_true("the job has ended", || ["dead", "cancelled"].contains(&client.state(job).as_str()));
         drop(fault);
-        wait::until("the process has nothing to do", || {
-            (client.count("SELECT FROM queue.executors WHERE job_id IS NOT NULL") == 0).then_some(())
+        wait::until_true("the process has nothing to do", || {
+            client.count("SELECT FROM queue.executors WHERE job_id IS NOT NULL") == 0
         });
         assert_eq!(client.count("SELECT FROM t"), 0, "{way}");
         client.run(&format!("DROP OWNED BY ender_{way}; DROP ROLE ender_{way}"));
@@ -114,12 +111,12 @@ fn what_a_command_does_after_its_job_was_ended_by_others_is_undone() {
 
 #[test]
 fn a_command_that_ends_the_server_does_so_twice_at_most() {
-    // Nothing but the claim itself makes it durable.
+    // Only the claim itself makes it durable.
     let (cluster, mut client) = Cluster::new().conf("wal_writer_delay = '10 s'").start_with_database("app");
     prepare(&mut client);
     client.run("GRANT pg_execute_server_program TO ender; SELECT queue.pause('sql')");
     let job = enqueue_as(&mut client, "ender", "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'", "stage => 'second'");
-    // The command may end the server before this is answered.
+    // The command may end the server before the answer.
     drop(client.batch_execute("SELECT queue.resume('sql')"));
     wait::until("the job is dead", || {
         let mut client = cluster.config().dbname("app").connect(NoTls).ok()?;

@@ -1,10 +1,8 @@
-//! Processes that die, servers that stop, databases that go, while jobs run in them.
+//! Processes that die, servers that stop and databases that are dropped while commands run.
 
-use postgres::Client;
 use queue_tests::installation::output;
-use queue_tests::{Cluster, random, wait};
 
-use crate::shared::{Sql, create};
+use crate::shared::*;
 
 /// A server with a queue of commands, a role that writes them, and a counter.
 fn bed(cluster: Cluster, options: &str) -> (Cluster, Client) {
@@ -24,12 +22,11 @@ fn running(client: &mut Client) -> i32 {
 
 #[test]
 fn what_a_command_does_happens_exactly_once_whatever_dies() {
-    // `make soak-sql` has 100,000 of them, and 40 rounds.
+    // `make soak-sql` has 100,000 jobs and 40 rounds.
     let mut jobs =
         random::number("QUEUE_SQL_JOBS").map_or(2_000, |jobs| i64::try_from(jobs).expect("a number of jobs"));
     let rounds = if jobs > 2_000 { 40 } else { 6 };
-    let settings =
-        Cluster::new().conf("fsync = on").conf("pg_queue.max_executors = 8").conf("max_worker_processes = 16");
+    let settings = Cluster::with(&["fsync = on", "pg_queue.max_executors = 8", "max_worker_processes = 16"]);
     let (cluster, mut client) = bed(settings, ", max_attempts => 100");
     client.run("SET ROLE writer");
     let enqueue = |client: &mut Client, count: i64| {
@@ -44,14 +41,13 @@ fn what_a_command_does_happens_exactly_once_whatever_dies() {
     let mut random = random::Random::new(random::seed("what_a_command_does_happens_exactly_once_whatever_dies"));
     for round in 0..rounds {
         let mut client = cluster.connect_to("app");
-        wait::until("some more have run", || {
-            (client.value::<i64>("SELECT n FROM t") >= round * first / (rounds + 2) + random.below(100) as i64)
-                .then_some(())
+        wait::until_true("some more have run", || {
+            client.value::<i64>("SELECT n FROM t") >= round * first / (rounds + 2) + random.below(100) as i64
         });
         if round % 2 == 0 {
             wait::until("a process is killed", || {
                 let pids: Vec<i32> = client.column("SELECT pid FROM queue.executors");
-                // All may have run meanwhile, and the processes have left.
+                // All jobs may have run, and the processes have ended.
                 if pids.is_empty() {
                     client.run("SET ROLE writer");
                     enqueue(&mut client, 1);
@@ -121,15 +117,15 @@ fn the_extension_can_be_dropped_and_made_anew_while_jobs_run() {
     client.run("SELECT queue.grant('sql', 'writer', 'produce'); SET ROLE writer");
     client.run("SELECT queue.enqueue_sql('sql', 'UPDATE t SET n = 7')");
     client.run("RESET ROLE");
-    wait::until("it has run", || (client.value::<i64>("SELECT n FROM t") == 7).then_some(()));
+    wait::until_true("it has run", || client.value::<i64>("SELECT n FROM t") == 7);
 }
 
 #[test]
 fn a_process_without_work_leaves() {
     let (_cluster, mut client) = bed(Cluster::new(), "");
     client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'SELECT 1'); RESET ROLE");
-    wait::until("it is idle", || (client.count("SELECT FROM queue.executors WHERE state = 'idle'") == 1).then_some(()));
-    wait::until("it has left", || (client.count("SELECT FROM queue.executors") == 0).then_some(()));
+    wait::until_true("it is idle", || client.count("SELECT FROM queue.executors WHERE state = 'idle'") == 1);
+    wait::until_true("it has left", || client.count("SELECT FROM queue.executors") == 0);
 }
 
 #[test]
@@ -142,7 +138,7 @@ fn one_queue_does_not_keep_all_processes_from_another() {
             FROM generate_series(1, 2000)))",
     );
     client.run("SET ROLE second; SELECT queue.enqueue_sql('other', 'UPDATE t SET n = 7'); RESET ROLE");
-    wait::until("the other queue's has run", || (client.value::<i64>("SELECT n FROM t") == 7).then_some(()));
+    wait::until_true("the other queue's has run", || client.value::<i64>("SELECT n FROM t") == 7);
     let left: i64 = client.value("SELECT ready FROM queue.stats WHERE queue_name = 'sql'");
     assert!(left > 0, "and not only when the first had nothing left");
 }
@@ -154,7 +150,7 @@ fn a_process_that_never_appears_is_asked_for_again() {
     client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'UPDATE t SET n = n + 1'); RESET ROLE");
     fault.wait_reached();
     fault.release();
-    wait::until("another one has run it", || (client.value::<i64>("SELECT n FROM t") == 1).then_some(()));
+    wait::until_true("another one has run it", || client.value::<i64>("SELECT n FROM t") == 1);
 }
 
 #[test]
@@ -175,13 +171,13 @@ fn restored_jobs_and_schedules_run_as_the_role_of_the_same_name_and_die_without_
 
     let target = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
     let mut client = target.connect();
-    // Other oids than there, and one role less.
+    // Other oids than in the source, and one role less.
     client.run("CREATE ROLE between; CREATE ROLE handler LOGIN; CREATE ROLE another; CREATE ROLE writer LOGIN");
     client.run("CREATE DATABASE app");
-    // The grants to the role that is missing fail.
+    // The grants to the missing role fail.
     let _ = target.command("pg_restore").args(["-d", "app", &file]).output().expect("pg_restore");
     let mut client = target.connect_to("app");
-    wait::until("the restore is over", || client.batch_execute("SELECT queue.adopt()").is_ok().then_some(()));
+    wait::until_true("the restore is over", || client.batch_execute("SELECT queue.adopt()").is_ok());
     client.run("SELECT queue.resume('sql'), queue.resume('call'), queue.run_schedule('s')");
     wait::until_empty("all have ended", || {
         client.column(

@@ -1,16 +1,12 @@
-//! A command runs in a whole session: whatever asks for the connection gets an answer, and the log has what it has of a
-//! session.
+//! A command runs in a complete session: everything that uses the connection gets an answer, and the log has what it
+//! has of a session.
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::shared::{Sql, create};
+use crate::shared::*;
 use crate::sql_jobs::commands::{ended, enqueue_as};
 
 /// A server with a queue of commands and a role that may enqueue into it.
 fn cluster() -> (Cluster, Client) {
-    let cluster =
-        Cluster::new().conf("log_line_prefix = '%m [%p] %u@%d %b %e '").conf("pg_queue.max_executors = 4").start();
+    let cluster = Cluster::with(&["log_line_prefix = '%m [%p] %u@%d %b %e '", "pg_queue.max_executors = 4"]).start();
     let mut admin = cluster.create_database("app");
     admin.run("CREATE ROLE author LOGIN");
     create(&mut admin, "sql", "executor => 'sql', max_attempts => 1");
@@ -20,9 +16,9 @@ fn cluster() -> (Cluster, Client) {
 
 /// Waits until all commands have ended.
 fn wait_all(admin: &mut Client) {
-    wait::until("all commands have ended", || {
+    wait::until_true("all commands have ended", || {
         let sql = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'running', 'delayed')";
-        (admin.value::<i64>(sql) == 0).then_some(())
+        admin.value::<i64>(sql) == 0
     });
 }
 
@@ -39,7 +35,7 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
         let _ = admin.batch_execute(&format!("CREATE EXTENSION \"{module}\" CASCADE"));
     }
     admin.run("GRANT USAGE ON FOREIGN DATA WRAPPER postgres_fdw TO author");
-    // Without arguments, and with one text or number. Those that wait or that read without an end are left out.
+    // Without arguments, and with one text or number. Functions that wait or read without an end are left out.
     let calls: Vec<String> = admin.column(
         "SELECT format('SELECT count(*) FROM (SELECT %I.%I(%s)) AS f', n.nspname, p.proname,
                        CASE WHEN p.pronargs = 0 THEN '' ELSE '''1''::' || p.proargtypes[0]::regtype END)
@@ -70,7 +66,7 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
     }
     wait_all(&mut admin);
     assert!(!cluster.log().contains("terminated by signal"));
-    // A server that was built without OpenSSL has no module sslinfo.
+    // A server without OpenSSL has no module sslinfo.
     let has_ssl = admin.count("SELECT FROM pg_extension WHERE extname = 'sslinfo'") == 1;
     let ssl = "SELECT jsonb_build_array(ssl_is_used(), ssl_version(), ssl_cipher(), ssl_client_cert_present(),
         ssl_client_serial(),
@@ -97,17 +93,17 @@ fn the_log_has_what_it_has_of_a_session() {
         let job = enqueue_as(admin, "author", command, more);
         ended(admin, job);
     };
-    // By default: errors and their commands, nothing else.
+    // By default the log has errors with their commands, and nothing else.
     run(&mut admin, "SELECT 'quiet'", "");
     run(&mut admin, "SELECT 1 / 0 AS loud", "");
     admin.run(
         "ALTER ROLE author SET log_statement = 'all'; ALTER ROLE author SET log_min_duration_statement = 0;
          ALTER ROLE author SET log_parameter_max_length = 10",
     );
-    wait::until("the processes of before have ended", || {
+    wait::until_true("the processes of before have ended", || {
         admin
             .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%'");
-        (admin.count("SELECT FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%'") == 0).then_some(())
+        admin.count("SELECT FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%'") == 0
     });
     run(&mut admin, "SELECT 'one'", "");
     run(&mut admin, "SELECT 'first'; SELECT 'second'", "autocommit => true");
@@ -128,6 +124,6 @@ fn the_log_has_what_it_has_of_a_session() {
     }
     assert!(log.lines().any(|line| line.contains("author@app") && line.contains("LOG:  duration: ")), "{log}");
     assert!(!log.contains("DISCARD"));
-    // What log_statement has written is not written again with the time.
+    // A statement written by log_statement is not written again with its duration.
     assert!(!log.contains("ms  statement: SELECT 'one'"), "{log}");
 }

@@ -1,12 +1,9 @@
-//! As whom a command runs: as the role that wrote it, whichever role does what with the job.
-
-use postgres::Client;
-use queue_tests::wait;
+//! A command runs as the role that wrote it, whichever role changes the job.
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create, retry_dead};
+use crate::shared::*;
 
-/// A table into which each command writes as whom it runs, and a queue that waits.
+/// A table in which each command records its role, and a paused queue.
 fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
     let mut client = database.connect();
     create(&mut client, "sql", &format!("executor => 'sql', backoff_base => '0', max_attempts => 3{options}"));
@@ -18,7 +15,7 @@ fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
     client
 }
 
-/// A command that notes as whom it runs, as a literal.
+/// A command that records its role, as a literal.
 fn note(what: &str) -> String {
     format!("'INSERT INTO ran VALUES (''{what}'')'")
 }
@@ -27,13 +24,11 @@ fn as_role(client: &mut Client, role: &str, sql: &str) {
     client.run(&format!("SET ROLE {role}; {sql}; RESET ROLE"));
 }
 
-/// Lets the queue run until nothing is left; what has run as whom.
+/// Runs all jobs of the queue. Returns what has run as which role.
 fn drain(client: &mut Client) -> Vec<String> {
     client.run("SELECT queue.resume('sql')");
-    wait::until("all jobs have ended", || {
-        (client.count("SELECT FROM queue.jobs WHERE state IN ('ready', 'running', 'scheduled', 'retrying', 'held')")
-            == 0)
-            .then_some(())
+    wait::until_true("all jobs have ended", || {
+        client.count("SELECT FROM queue.jobs WHERE state IN ('ready', 'running', 'scheduled', 'retrying', 'held')") == 0
     });
     client.column("SELECT what || ' ' || who || CASE WHEN session <> who THEN '!' ELSE '' END FROM ran ORDER BY 1")
 }
@@ -44,7 +39,7 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], ", stages => '{one, two}'");
-    // Left alone by another.
+    // Another role leaves the command alone.
     as_role(
         &mut client,
         &a,
@@ -72,7 +67,7 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
             note("batch of b")
         ),
     );
-    // A manager that changes what is no payload.
+    // A manager changes something other than the payload.
     as_role(
         &mut client,
         &a,
@@ -80,8 +75,8 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
     );
     as_role(&mut client, &b, "SELECT queue.reprioritize(job_id, -1) FROM queue.jobs WHERE unique_key = 'p'");
     as_role(&mut client, &b, "SELECT queue.reschedule(job_id, now()) FROM queue.jobs WHERE unique_key = 'p'");
-    // A job that sends itself on, and one that another role sends on while it runs: without another payload they stay
-    // whose they are.
+    // A job that advances itself, and a job that another role advances while it runs. Without a new payload they keep
+    // their writer.
     let on = "SELECT queue.advance(id) FROM queue.current_job() WHERE stage = ''one''; INSERT INTO ran \
         SELECT ''sent on by a'' FROM queue.current_job() WHERE stage = ''two''";
     as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{on}')"));
@@ -124,7 +119,7 @@ fn what_is_replaced_runs_as_the_role_that_wrote_it_last() {
         &format!("SELECT queue.schedule('s', 'sql', command => {}, every => '1 year')", note("s of b")),
     );
     as_role(&mut client, &a, "SELECT queue.pause_schedule('s'), queue.resume_schedule('s'), queue.run_schedule('s')");
-    // A job that waits, replaced by another's.
+    // Another role replaces a waiting job.
     as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k')", note("k of a")));
     let replace =
         format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k', on_duplicate => 'replace')", note("k of b"));
@@ -146,14 +141,14 @@ fn a_run_that_was_asked_for_is_that_of_the_role_that_asked() {
         VALUES (''first'')', unique_key => 'k')",
     );
     client.run("RESET ROLE");
-    wait::until("it runs", || (client.count("SELECT FROM queue.executors WHERE state = 'running'") == 1).then_some(()));
+    wait::until_true("it runs", || client.count("SELECT FROM queue.executors WHERE state = 'running'") == 1);
     as_role(
         &mut client,
         &b,
         &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k', on_duplicate => 'rerun')", note("second")),
     );
     gate.run("SELECT pg_advisory_unlock(1)");
-    wait::until("both have run", || (client.count("SELECT FROM ran") == 2).then_some(()));
+    wait::until_true("both have run", || client.count("SELECT FROM ran") == 2);
     assert_eq!(drain(&mut client), [format!("first {a}"), format!("second {b}")]);
 }
 
@@ -184,7 +179,7 @@ fn there_is_nothing_to_escape_to() {
         "RESET ROLE; INSERT INTO ran VALUES ('reset')",
         "RESET SESSION AUTHORIZATION; INSERT INTO ran VALUES ('authorization')",
         "SET ROLE NONE; INSERT INTO ran VALUES ('none')",
-        // What is planted here would be met by a session of more rights, if one ran with this search_path.
+        // A session of more rights would meet the planted objects if it used this search_path.
         "CREATE FUNCTION a_planted(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT current_user = 'postgres' $$;
          CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = a_planted)",
     ] {
@@ -203,10 +198,10 @@ fn there_is_nothing_to_escape_to() {
         let ended = end(command);
         assert!(ended.starts_with("dead 42501: "), "{command}: {ended}");
     }
-    // A role that it belongs to it may become, as by hand; the next job is not that.
+    // A command may become a role that its own role belongs to, as by hand. The next job starts anew.
     assert_eq!(end(&format!("SET ROLE {b}; INSERT INTO ran VALUES ('became')")), "completed ");
     assert_eq!(end("INSERT INTO ran VALUES ('after')"), "completed ");
-    // What it listens to is not there for the next, and from 15 on a background process cannot.
+    // LISTEN does not outlast the command. Since 15 a background process cannot LISTEN.
     let listens = end("LISTEN secrets");
     assert!(listens == "completed " || listens.starts_with("dead 0A000: "), "{listens}");
     assert_eq!(end("INSERT INTO ran SELECT 'heard' FROM pg_listening_channels()"), "completed ");
@@ -272,7 +267,7 @@ fn what_is_planted_in_a_role_s_search_path_runs_as_that_role_alone() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], "");
-    // Whatever is called by one of these names notes as whom it runs.
+    // Objects with one of these names record the calling role.
     client.run(&format!(
         "CREATE SCHEMA planted AUTHORIZATION {a}; GRANT USAGE ON SCHEMA planted TO public; SET ROLE {a};
          CREATE TABLE planted.met (who text DEFAULT current_user); GRANT INSERT ON planted.met TO public;
@@ -301,9 +296,9 @@ fn what_is_planted_in_a_role_s_search_path_runs_as_that_role_alone() {
             .unwrap()
             .get(0);
         client.run("RESET ROLE");
-        wait::until("it has ended", || {
+        wait::until_true("it has ended", || {
             let state = client.state(job);
-            ["completed", "dead"].contains(&state.as_str()).then_some(())
+            ["completed", "dead"].contains(&state.as_str())
         });
     };
     end(

@@ -1,26 +1,24 @@
-//! What is kept of ended jobs: `queue_internal.history`, on the way there and after it. Nobody does the duties here but
-//! `queue.maintain()`, which takes one step of the storage duty a call.
+//! `queue_internal.history`: what is kept of ended jobs, during the copy and after it. Only `queue.maintain()` does
+//! duties here, with one step of the storage duty a call.
 
-use crate::shared::{Sql, create, retry_dead};
-use postgres::Client;
-use queue_tests::{Cluster, wait};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
+
+use crate::shared::*;
 
 pub static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
-    Cluster::new()
-        .conf("pg_queue.segment_age = 1")
-        .conf("pg_queue.segment_rows = 1000000")
-        .conf("pg_queue.reclaim_delay = 0")
-        .conf("pg_queue.restore_quiet = 1")
-        .conf("pg_queue.max_databases = 64")
-        .conf("max_worker_processes = 60")
-        .start()
+    Cluster::with(&[
+        "pg_queue.segment_age = 1",
+        "pg_queue.segment_rows = 1000000",
+        "pg_queue.reclaim_delay = 0",
+        "pg_queue.restore_quiet = 1",
+        "pg_queue.max_databases = 64",
+        "max_worker_processes = 60",
+    ])
+    .start()
 });
 
-/// A database with the extension, nobody's but the test's, and its name.
+/// A database of the test's own with the extension, and its name.
 pub fn database() -> (Client, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("d{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -31,13 +29,13 @@ fn named_database(name: &str) -> Client {
     SERVER.create_database_with(name, "ALTER DATABASE $ SET pg_queue.worker = off")
 }
 
-/// Attempts in the young segments.
+/// The number of attempts in the young segments.
 fn young(client: &mut Client) -> i64 {
     let tables: Vec<String> = (0..8).map(|n| format!("SELECT FROM queue_internal.attempt_{n}")).collect();
     client.value(&format!("SELECT count(*) FROM ({}) AS a", tables.join(" UNION ALL ")))
 }
 
-/// Takes steps, with a look after each, until the young segments are empty: all that has ended is in history.
+/// Does steps, and calls `look` after each, until the young segments are empty: all ended attempts are in history.
 fn reclaim_and(client: &mut Client, mut look: impl FnMut(&mut Client)) {
     wait::within("the young segments are empty", Duration::from_secs(60), || {
         client.run("SELECT FROM queue.maintain()");
@@ -46,14 +44,15 @@ fn reclaim_and(client: &mut Client, mut look: impl FnMut(&mut Client)) {
     });
 }
 
-/// The same at once, also where many live: a segment is reclaimed without need when one in twenty does.
+/// Does so in one go, also if many jobs live: a segment with less than a twentieth of living jobs is reclaimed without
+/// need.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.pass_through("filler", 500);
     reclaim_and(client, |_| {});
 }
 
-/// When a lease ends is asked of two clocks, so that two looks differ by some microseconds.
+/// The end of a lease is computed from two clocks, so two queries differ by some microseconds.
 pub const JOBS: &str = "
     SELECT (to_jsonb(j) || jsonb_build_object('lease_expires_at',
     date_trunc('minute', lease_expires_at + interval '30 s')))::text
@@ -63,7 +62,7 @@ pub const ATTEMPTS: &str = "SELECT to_jsonb(a)::text FROM queue.attempts AS a OR
 
 const ERRORS: &str = "SELECT to_jsonb(e)::text FROM queue.errors AS e ORDER BY queue_name, error";
 
-/// Jobs in all states, with all that a job can have. Backoff 0, so that a failed one is ready at once.
+/// Makes jobs in all states, with all kinds of data. A backoff of 0 makes failed jobs ready immediately.
 pub fn varied(client: &mut Client, queue: &str) {
     let options =
         "max_attempts => 3, backoff_base => '0', backoff_jitter => 0, lease => '1 hour', dead_retention => '2 days'";
@@ -82,7 +81,7 @@ pub fn varied(client: &mut Client, queue: &str) {
         let job = client.value(&format!("SELECT queue.enqueue('{queue}', {payload}{more})"));
         (job, client.value(&format!("SELECT id FROM queue.claim('{queue}', worker => 'w ' || {job})")))
     };
-    // Ended in all ways, small and large, at once and after failures.
+    // Ended in all ways, small and large, at the first attempt and after failures.
     let (_, running) = next("'3'", "");
     let (_, done) = next(big, ", headers => '{\"trace\": \"x\"}', priority => 2");
     let (_, dead) = next(big, "");
@@ -106,16 +105,16 @@ pub fn varied(client: &mut Client, queue: &str) {
     for (id, error) in [(dead, "one"), (twice, "once")] {
         client.run(&format!("SELECT queue.fail({id}, '{error}')"));
     }
-    // Both are at their second attempt, and go on side by side.
+    // Both jobs are at their second attempt and run side by side.
     let again = client.column::<i64>(&format!("SELECT id FROM queue.claim('{queue}', 2) ORDER BY job_id"));
     client.run(&format!("SELECT queue.fail({}, 'two'); SELECT queue.complete({}, 'null')", again[0], again[1]));
     let last = client.claim(queue);
     client.run(&format!("SELECT queue.fail({last}, 'three')"));
-    // Retried by hand, and waits.
+    // Retried by hand and waiting.
     let once_more = client.enqueue(queue);
     let id = client.claim(queue);
     client.run(&format!("SELECT queue.complete({id}); SELECT queue.retry({once_more}, now() + interval '1 day')"));
-    // Retried by hand, and done again.
+    // Retried by hand and completed again.
     let again = client.enqueue(queue);
     let id = client.claim(queue);
     client.run(&format!("SELECT queue.fail({id}, 'at first', fatal => true); SELECT queue.retry({again})"));
@@ -167,12 +166,12 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
     assert!(half > 0, "never seen half copied");
     assert!(client.count("SELECT FROM queue_internal.history") > 5000);
     assert_eq!(client.count("SELECT FROM queue_internal.history GROUP BY id HAVING count(*) > 1"), 0);
-    // A payload is kept once.
+    // A shared payload is kept once.
     let kept = "SELECT FROM queue_internal.history WHERE payload IS NOT NULL AND next_id IS NOT NULL";
     assert_eq!(client.count(kept), 0, "payloads of attempts that were not the last");
 }
 
-/// How many rows of history are kept until which day, seen from today (UTC).
+/// The number of history rows for each day until which they are kept, as days from today (UTC).
 pub fn kept(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT q.queue_name || ' ' || h.outcome::text || ' ' || CASE WHEN c.relname LIKE 'history\\_forever%'
@@ -209,7 +208,7 @@ fn retention_is_the_queues() {
         create(&mut client, name, &format!("max_attempts => 2, backoff_base => '0'{more}{options}"));
         two_jobs(&mut client, name);
     }
-    // A retried job of which nothing is kept leaves no trace, be it retried before or after the copy.
+    // A retried job with a retention of 0 leaves no trace, whether it is retried before or after the copy.
     let revive = |client: &mut Client, queue: &str| {
         let job: i64 = client.enqueue(queue);
         client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}')"));
@@ -224,7 +223,7 @@ fn retention_is_the_queues() {
     assert_eq!(
         kept(&mut client),
         [
-            // Failed attempts go with their job.
+            // Failed attempts are deleted with their job.
             "as_ever c 1 3",
             "as_ever d 90 1",
             "as_ever f 1 1",
@@ -249,7 +248,7 @@ fn retention_is_the_queues() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'nothing'"), 0);
     assert_eq!(client.count("SELECT FROM queue.attempts WHERE queue_name = 'nothing'"), 0);
 
-    // Another retention counts for what is copied from then on.
+    // Another retention applies to later copies.
     client.run("SELECT queue.alter('as_ever', retention => '5 days', dead_retention => '10 days')");
     client.run("SELECT queue.alter('nothing', reset => '{retention}')");
     client.run("SELECT queue.alter('for_ever', retention => '0', dead_retention => '0')");
@@ -272,7 +271,7 @@ fn retention_is_the_queues() {
     }
     assert!(!now.iter().any(|row| row.starts_with("nothing d")), "{now:?}");
 
-    // A queue that is dropped later is not shown; its rows go with their day.
+    // A dropped queue is not shown. Its rows are deleted with their day.
     let before = client.count("SELECT FROM queue_internal.history");
     client.run("SELECT queue.drop('for_ever')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'for_ever'"), 0);
@@ -288,11 +287,11 @@ fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
     assert_eq!(id | 15, waiting);
     client.run("SELECT queue.create('filler', retention => '0')");
     client.pass_through("filler", 500);
-    wait::until("they have moved", || {
+    wait::until_true("they have moved", || {
         client.run("SELECT FROM queue.maintain()");
-        (client.count("SELECT FROM queue_internal.segment_log WHERE state = 'd'") > 0).then_some(())
+        client.count("SELECT FROM queue_internal.segment_log WHERE state = 'd'") > 0
     });
-    // They end elsewhere, and run once more, while their old place is copied and emptied.
+    // The attempts end elsewhere and run again, while their old segment is copied and emptied.
     client.run(&format!("SELECT queue.complete({id}); SELECT queue.complete(id) FROM queue.claim('q')"));
     client.run(&format!(
         "SELECT queue.retry({waiting}, now() + interval '1 day'); \
@@ -301,10 +300,10 @@ fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
     let states = "SELECT job_id || ' ' || state FROM queue.jobs WHERE queue_name = 'q' ORDER BY job_id";
     let wanted = [format!("{waiting} scheduled"), format!("{running} scheduled")];
     assert_eq!(client.column::<String>(states), wanted);
-    wait::until("it is emptied", || {
+    wait::until_true("it is emptied", || {
         client.run("SELECT FROM queue.maintain()");
         assert_eq!(client.column::<String>(states), wanted);
-        (client.count("SELECT FROM queue_internal.attempt_0") == 0).then_some(())
+        client.count("SELECT FROM queue_internal.attempt_0") == 0
     });
 }
 
@@ -319,11 +318,11 @@ fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
     holder.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
     let is_copied = "SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue_internal.segment_log ORDER BY segment, \
         entry DESC) AS s WHERE state = 'h'";
-    wait::until("it is copied", || {
+    wait::until_true("it is copied", || {
         client.run("SELECT FROM queue.maintain()");
-        (client.count(is_copied) > 0).then_some(())
+        client.count(is_copied) > 0
     });
-    // For the verbs as for the views, although its rows are there still.
+    // The verbs do not find the jobs, as the views do not, although their rows still exist.
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
     client.refused(&format!("SELECT queue.retry({job})"), "P0002");
     holder.run("COMMIT");
@@ -383,7 +382,7 @@ fn verbs_find_what_is_in_history() {
     assert_eq!(client.count(&left.replace('$', &secret.to_string())), 1);
     assert_eq!(client.count("SELECT FROM queue_internal.history WHERE history::text LIKE '%secret%'"), 0);
 
-    // Once more, with its payload; and the views show it where it is now.
+    // The job runs again with its payload, and the views show its new place.
     client.run(&format!("SELECT queue.retry({done})"));
     assert_eq!(client.state(done), "ready");
     assert_eq!(
@@ -405,9 +404,8 @@ fn verbs_find_what_is_in_history() {
     assert_eq!(client.column::<String>("SELECT state FROM queue.jobs"), ["completed"; 3]);
     assert_eq!(client.count("SELECT FROM queue.attempts"), 7);
 
-    // Two at once: one of them.
-    client.run("BEGIN");
-    client.run(&format!("SELECT queue.retry({done})"));
+    // Of two concurrent retries one succeeds.
+    client.run(&format!("BEGIN; SELECT queue.retry({done})"));
     let mut other = client_of(&mut client);
     other.refused(&format!("SELECT queue.retry({done})"), "55006");
     client.run("ROLLBACK");
@@ -419,7 +417,7 @@ fn verbs_find_what_is_in_history() {
 fn a_job_of_which_only_early_attempts_are_left_is_gone() {
     let (mut client, _) = database();
     create(&mut client, "q", "max_attempts => 2, backoff_base => '0', retention => '0'");
-    // The first attempt is copied while nobody knows how the job will end.
+    // The first attempt is copied before the job has ended.
     let job = client.enqueue("q");
     client.run("SELECT queue.fail(id, 'first', retry_in => '1 day') FROM queue.claim('q')");
     // Retried by hand after its death.
@@ -430,7 +428,7 @@ fn a_job_of_which_only_early_attempts_are_left_is_gone() {
     client.run(&format!("SELECT queue.retry({job}); SELECT queue.retry({revived})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 2)");
     reclaim(&mut client);
-    // Old has them, or had.
+    // Old segments have the rows, or had them.
     wait::within("old is reclaimed", Duration::from_secs(60), || {
         client.run("SELECT FROM queue.maintain()");
         (client.count("SELECT FROM queue_internal.attempt_8 UNION ALL SELECT FROM queue_internal.attempt_9") == 0)
@@ -446,7 +444,7 @@ fn a_job_of_which_only_early_attempts_are_left_is_gone() {
     }
 }
 
-/// The children of history.
+/// The child tables of history.
 pub fn children(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queue_internal.history'::regclass
@@ -463,15 +461,15 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
     let mut eraser = cluster.connect_to("app");
     eraser.run(&format!("BEGIN; SELECT queue.forget({})", jobs[0]));
     client.refused(&format!("SELECT queue.retry({})", jobs[0]), "55006");
-    // The second one waits for the first, and its job is revived meanwhile.
+    // The second session waits for the first, and its job is revived meanwhile.
     thread::scope(|scope| {
         let mut second = cluster.connect_to("app");
         let pid: i32 = second.value("SELECT pg_backend_pid()");
         let erase = format!("SELECT queue.forget({})", jobs[1]);
         let erased = scope.spawn(move || second.failure(&erase));
-        wait::until("it waits", || {
+        wait::until_true("it waits", || {
             let waits = format!("SELECT FROM pg_locks WHERE pid = {pid} AND NOT granted");
-            (client.count(&waits) > 0).then_some(())
+            client.count(&waits) > 0
         });
         client.run(&format!("SELECT queue.retry({})", jobs[1]));
         eraser.run("COMMIT");
@@ -483,7 +481,7 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
 
     client.run(&format!("SELECT queue.cancel({}, force => true)", jobs[2]));
     eraser.run(&format!("BEGIN; SELECT queue.retry({})", jobs[2]));
-    // Calls for many answer that it is busy.
+    // Calls for many answer that the job is busy.
     let answer: String = client.value(&format!("SELECT outcome FROM queue.retry_many(ARRAY[{}])", jobs[2]));
     assert_eq!(answer, "busy");
     client.refused(&format!("SELECT queue.forget({})", jobs[2]), "55006");
@@ -511,13 +509,13 @@ fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
 #[test]
 fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
     let (_cluster, mut client) =
-        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.run("CREATE PUBLICATION everything FOR ALL TABLES");
     create(&mut client, "q", "");
     let job = client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     client.run(&format!("SELECT queue.forget({job})"));
-    wait::until("it is in history", || (client.count("SELECT FROM queue_internal.history") > 0).then_some(()));
+    wait::until_true("it is in history", || client.count("SELECT FROM queue_internal.history") > 0);
     client.run(&format!("SELECT queue.forget({job})"));
     client.run(
         "BEGIN; DELETE FROM queue_internal.permission WHERE false; UPDATE queue_internal.lane
@@ -528,7 +526,8 @@ fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
         client.batch_execute("SELECT queue.enqueue('q')").ok()
     });
     client.run("SELECT FROM queue.maintain()");
-    // What may be updated or deleted, has what a publication wants. Into the rest rows are only inserted.
+    // Tables with updates or deletes have the replica identity that a publication needs. All others are only inserted
+    // into.
     let without = "SELECT DISTINCT regexp_replace(c.relname, '_[0-9]$', '') FROM pg_class AS c
                    WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
                      AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) ORDER BY 1";
@@ -538,13 +537,11 @@ fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
 #[test]
 fn a_job_that_waits_after_a_failure_counts_among_the_errors_also_when_that_attempt_is_not_kept() {
     let (_cluster, mut client) =
-        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     create(&mut client, "q", "dead_retention => '0'");
     client.enqueue("q");
     client.run("SELECT queue.fail(id, 'boom', retry_in => '1 hour') FROM queue.claim('q')");
-    wait::until("the attempt is gone", || {
-        (client.count("SELECT FROM queue.attempts WHERE state = 'failed'") == 0).then_some(())
-    });
+    wait::until_true("the attempt is gone", || client.count("SELECT FROM queue.attempts WHERE state = 'failed'") == 0);
     assert_eq!(client.column::<String>("SELECT error || ' ' || jobs FROM queue.errors"), ["boom 1"]);
 }
 

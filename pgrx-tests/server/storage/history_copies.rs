@@ -1,13 +1,10 @@
-//! What is copied to history, and how: attempts, notes, payloads, the order of groups.
+//! The copy to history: attempts, notes, payloads, the order of groups.
 
-use crate::shared::{Sql, create, retry_dead};
+use queue_tests::EARLIER;
+
+use crate::shared::*;
 use crate::storage::history::{SERVER, children, database, reclaim};
 use crate::storage::segments_races::{claim_one, drive, drive_to_move, enqueue, in_state, maintain, still};
-use postgres::Client;
-use queue_tests::{Cluster, EARLIER, integrity, wait};
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
 
 #[test]
 fn payloads_are_there_however_long_a_look_takes() {
@@ -17,7 +14,7 @@ fn payloads_are_there_however_long_a_look_takes() {
         "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 30) AS n))",
     );
     client.work_off("q", 10);
-    // These are handed on while they are looked at.
+    // These attempts go on while they are read.
     let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 10)");
     let mut looker = SERVER.connect_to(&name);
     looker.run("BEGIN; DECLARE look CURSOR FOR SELECT payload::text::int FROM queue.jobs WHERE queue_name = 'q'");
@@ -73,7 +70,7 @@ fn of_many_notes_those_move_that_still_say_something() {
         "SELECT format('%s %s', j.progress, e.is_cancelled) FROM queue.job({job_id}) AS j, queue.extend({id}) AS e"
     ));
     assert_eq!(moved, "50 t");
-    // The longest lease counts after a start: it is what is noted.
+    // After a start the longest noted lease counts.
     let lease: i64 = client.value(
         "SELECT max(lease_us) FROM (SELECT * FROM queue_internal.note_8 UNION ALL SELECT *
             FROM queue_internal.note_9) AS n",
@@ -95,14 +92,14 @@ fn a_strict_groups_order_holds_while_its_jobs_move() {
         scope.spawn(|| {
             let mut mover = SERVER.connect_to(&name);
             while !is_over.load(Ordering::Relaxed) {
-                // Something is closed, so that something moves.
+                // A segment is closed, so that rows move.
                 mover.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
                 mover.pass_through("filler", 10);
                 mover.run("SELECT FROM queue.maintain()");
             }
         });
         let moving = "SELECT EXISTS (SELECT FROM queue_internal.segment_log WHERE state = 'm')";
-        wait::until("they move", || client.value::<bool>(moving).then_some(()));
+        wait::until_true("they move", || client.value::<bool>(moving));
         let mut order = Vec::new();
         let start = Instant::now();
         while order.len() < JOBS && start.elapsed() < Duration::from_secs(15) {
@@ -135,15 +132,14 @@ fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
         let name = child.trim_start_matches("queue_internal.");
         client.run(&format!("CREATE INDEX {name}_mine ON {child} (lane) WHERE outcome = 'c'"));
         client.run(&format!("CREATE INDEX {name}_hash ON {child} USING hash (job_id)"));
-        // Ours get the larger numbers.
+        // Our index gets the larger oid.
         client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_lane_idx"));
         client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_job_id_idx"));
     }
     client.pass_through("q", 500);
     end(&mut client, true);
     reclaim(&mut client);
-    let recounted = "SELECT dead FROM queue.stats WHERE queue_name = 'q'";
-    assert_eq!(client.value::<i64>(recounted), 2);
+    assert_eq!(client.value::<i64>("SELECT dead FROM queue.stats WHERE queue_name = 'q'"), 2);
     assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
 }
 
@@ -176,7 +172,7 @@ fn history_goes_on_over_an_upgrade() {
 #[test]
 fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_wherever_it_lies() {
     let (_cluster, mut client) =
-        Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start_with_database("app");
+        Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     create(&mut client, "q", "");
     let versions: Vec<String> =
         (0..10).map(|n| format!("SELECT job_id, version FROM queue_internal.attempt_{n}")).collect();
@@ -190,9 +186,9 @@ fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_whereve
         client.run(&format!("SELECT queue.progress({id}, '50'), queue.fail({id}, 'x', fatal => true)"));
         if is_past {
             let kept = format!("SELECT FROM queue_internal.history WHERE job_id = {job}");
-            wait::until("it is in history", || (client.count(&kept) > 0).then_some(()));
-            wait::until("its segment is empty", || {
-                client.value::<bool>(&format!("SELECT NOT EXISTS (SELECT FROM ({versions}) AS a)")).then_some(())
+            wait::until_true("it is in history", || client.count(&kept) > 0);
+            wait::until_true("its segment is empty", || {
+                client.value::<bool>(&format!("SELECT NOT EXISTS (SELECT FROM ({versions}) AS a)"))
             });
         }
         client.run(&format!("SELECT queue.retry({job})"));
@@ -208,12 +204,12 @@ fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_whereve
 
 #[test]
 fn what_ends_while_its_segment_is_read_is_kept_whole() {
-    // A worker that has claimed the job before writes the segment's first note and completes the job. Or it claims and
+    // A worker with an earlier claim writes the segment's first note and completes the job. Or it both claims and
     // completes it.
     for is_claimed_before in [true, false] {
         let cluster = still(&[]);
         let mut client = cluster.connect();
-        // It has the first id, so the first step reads it.
+        // The job has the first id, so the first step reads it.
         enqueue(&mut client, 1, ", priority => 5");
         enqueue(&mut client, 11_999, "");
         assert_eq!(client.work_off("q", 11_999), 11_999);
@@ -239,8 +235,7 @@ fn what_ends_while_its_segment_is_read_is_kept_whole() {
         );
         let expected = if is_claimed_before { "completed 7 t" } else { "completed  t" };
         assert_eq!(client.value::<String>(&sql), expected);
-        let counted = "SELECT format('%s %s', ready, running) FROM queue.stats";
-        assert_eq!(client.value::<String>(counted), "0 0");
+        assert_eq!(client.value::<String>("SELECT format('%s %s', ready, running) FROM queue.stats"), "0 0");
         integrity::check(&mut client);
     }
 }

@@ -1,14 +1,11 @@
-//! The days of history: when one is dropped, and who is waited for.
+//! When a day of history is dropped, and which sessions the drop waits for.
 
-use crate::shared::{Sql, create};
-use crate::storage::history::{ATTEMPTS, JOBS, SERVER, children, client_of, database, reclaim, varied};
-use postgres::Client;
 use queue_tests::installation::run;
-use queue_tests::wait;
-use std::thread;
-use std::time::{Duration, Instant};
 
-/// Has the only child be one of yesterday.
+use crate::shared::*;
+use crate::storage::history::{ATTEMPTS, JOBS, SERVER, children, client_of, database, reclaim, varied};
+
+/// Makes the only child table one of yesterday.
 fn make_old(client: &mut Client) -> String {
     let all = children(client);
     let [child] = &all[..] else { panic!("{all:?}") };
@@ -31,7 +28,7 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     assert_eq!(client.count("SELECT FROM queue_internal.successor"), 1);
     let mut reader = client_of(&mut client);
     reader.run("BEGIN; SELECT count(*) FROM queue_internal.history");
-    // Another session does the duty, as it looks when it begins and each day anew.
+    // Another session does the duty: a session looks when it begins, and once a day.
     let mut duty = client_of(&mut client);
     let start = Instant::now();
     let forgot = "SELECT did FROM queue.maintain() WHERE duty = 'forget_history'";
@@ -42,7 +39,7 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     }
     assert!(start.elapsed() < Duration::from_secs(5), "somebody waited");
     reader.run("COMMIT");
-    // So does a dump.
+    // A dump holds it up, too.
     reader.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
     assert_eq!(client_of(&mut client).value::<i64>(forgot), 0);
     reader.run("COMMIT");
@@ -51,7 +48,7 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     assert_eq!(children(&mut client), [""; 0]);
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
     assert_eq!(client.count("SELECT FROM queue_internal.successor"), 0);
-    // The next one of that day is made anew.
+    // The next job creates that day's table again.
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     reclaim(&mut client);
@@ -76,10 +73,10 @@ fn what_waits_for_a_dead_job_whose_day_is_over_is_told() {
     assert_eq!((client.state(held), client.state(both)), ("held".into(), "held".into()));
     make_old(&mut client);
     let mut duty = client_of(&mut client);
-    wait::until("the day goes", || {
+    wait::until_true("the day goes", || {
         let forgot: i64 = duty.value("SELECT sum(did)::bigint FROM queue.maintain() WHERE duty = 'forget_history'");
         duty = client_of(&mut client);
-        (forgot == 1).then_some(())
+        forgot == 1
     });
     assert_eq!(client.count(&format!("SELECT FROM queue.job({dead})")), 0);
     client.maintain_until(&format!("(SELECT state FROM queue.job({held})) = 'skipped'"));
@@ -110,7 +107,7 @@ fn a_lock_on_history_keeps_nobody_but_the_copy() {
         client.run("SET pg_queue.worker = on; SELECT FROM queue.maintain()");
         (client.count(is_drained) > 0).then_some(())
     });
-    // The other duties go on, in no time.
+    // The other duties go on without delay.
     let start = Instant::now();
     for _ in 0..20 {
         client.run("SELECT FROM queue.maintain()");
@@ -186,14 +183,14 @@ fn history_is_dumped_restored_and_dropped_with_the_extension() {
     let mut copied = SERVER.connect_to(&copy);
     copied.run("SELECT queue.adopt()");
     assert_eq!(children(&mut copied), child);
-    // The lease of what runs began anew.
+    // The lease of the running job began anew.
     let without_lease =
         |rows: &[String]| -> Vec<String> { rows.iter().filter(|row| !row.contains("\"running\"")).cloned().collect() };
     assert_eq!(without_lease(&copied.column(JOBS)), without_lease(&jobs));
     assert_eq!(copied.column::<String>(ATTEMPTS), attempts);
     let dead: i64 = copied.value("SELECT job_id FROM queue.jobs WHERE state = 'dead' AND error = 'three'");
     assert_eq!(copied.count(&format!("SELECT FROM queue.job({dead})")), 1);
-    // What ends there goes to the same history.
+    // Jobs that end in the copied database go to the same history.
     copied.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     reclaim(&mut copied);
     assert_eq!(copied.count(JOBS), jobs.len());
@@ -216,10 +213,10 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     client.run(&format!("ALTER DATABASE {name} RESET pg_queue.worker"));
-    // A worker that knows.
+    // This worker knows the old extension.
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
     create(&mut client, "q", "lease => '300 ms', max_attempts => 100");
-    // Before there is anything to copy: the worker may be quick.
+    // The lock comes before there is anything to copy, since the worker may be quick.
     let mut holder = client_of(&mut client);
     holder.run("BEGIN; LOCK TABLE queue_internal.history IN SHARE MODE");
     client.enqueue("q");
@@ -236,7 +233,7 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
         assert!(id > 0);
         thread::sleep(Duration::from_millis(50));
     }
-    // A worker that waits for the lock is late each time; one that the machine has held up is so once.
+    // A worker that waits for the lock is late each time. A worker on a busy machine is late once.
     late.sort_unstable();
     assert!(late[2] < Duration::from_millis(1800), "leases ended late: {late:?}");
     holder.run("COMMIT");
@@ -257,15 +254,15 @@ fn one_day_that_cannot_be_dropped_keeps_no_other() {
     let other = old.replace("0badcafe", "1badcafe");
     client.run(&format!("CREATE TABLE {other} () INHERITS (queue_internal.history)"));
     let mut duty = client_of(&mut client);
-    wait::until("the other one is dropped", || {
+    wait::until_true("the other one is dropped", || {
         duty.run("SELECT FROM queue.maintain()");
-        (!children(&mut client).contains(&other)).then_some(())
+        !children(&mut client).contains(&other)
     });
     assert_eq!(children(&mut client), std::slice::from_ref(&old));
     client.run("DROP VIEW mine");
     let mut duty = client_of(&mut client);
-    wait::until("and then this one", || {
+    wait::until_true("and then this one", || {
         duty.run("SELECT FROM queue.maintain()");
-        children(&mut client).is_empty().then_some(())
+        children(&mut client).is_empty()
     });
 }

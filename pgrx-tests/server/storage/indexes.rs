@@ -1,26 +1,20 @@
-//! The indexes of the logs are what Postgres's own checker expects, also where a batch went into a leaf at
-//! once, or a single entry without a descent: on the primary, on a standby, and after a crash.
+//! amcheck accepts the indexes of the logs, also if a batch went into a leaf together, or a single entry without a
+//! descent: on the primary, on a standby, and after a crash.
 
-use std::thread;
+use crate::shared::*;
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
-use crate::random::Random;
-use crate::shared::Sql;
-
-/// Batches each of these sessions works off.
+/// The number of batches that each session works off.
 const BATCHES: usize = 60;
 const SESSIONS: u64 = 4;
 
-/// Looks at all rows of the first segment by its indexes.
+/// Reads all rows of the first segment through its indexes.
 const LOOKS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off;
                      SELECT count(payload) FROM queue_internal.attempt_0 WHERE id > 0; SELECT count(claimed_at)
                      FROM queue_internal.claim_0 WHERE id > 0;
                      SELECT count(ended_at) FROM queue_internal.outcome_0 WHERE id > 0";
 
-/// Enqueues, claims and completes batches of all sizes, priorities and orders, and single jobs between them, some of
-/// which are taken back.
+/// Enqueues, claims and completes batches of all sizes, priorities and orders, with single jobs between them. Some are
+/// rolled back.
 fn work(cluster: &Cluster, seed: u64) {
     let mut random = Random::new(seed);
     let mut client = cluster.connect();
@@ -40,15 +34,13 @@ fn work(cluster: &Cluster, seed: u64) {
             client.run(&format!("BEGIN; SELECT queue.enqueue('q', '{{}}'); {end}"));
             client.run("SELECT queue.complete(id) FROM queue.claim('q')");
         }
-        // Some whose rows are dead at once, and looks through the indexes, which mark their entries in passing: the
-        // marks are not logged.
-        let dead = "BEGIN; SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20}')); ROLLBACK";
-        client.run(dead);
+        // Makes dead rows and reads through the indexes, which marks their entries. These marks are not logged.
+        client.run("BEGIN; SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20}')); ROLLBACK");
         client.run(LOOKS);
     }
 }
 
-/// Has amcheck look at every index of the first segment, and whether each row is in each.
+/// Runs amcheck on every index of the first segment, and checks that each index has each row.
 fn check(client: &mut Client) {
     let sql = "SELECT count(*), count(bt_index_check(i.indexrelid, heapallindexed => true))
                FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
@@ -60,9 +52,8 @@ fn check(client: &mut Client) {
 
 #[test]
 fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby() {
-    let cluster = Cluster::new().conf("wal_consistency_checking = 'all'").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')");
+    let (cluster, mut client) = Cluster::new().conf("wal_consistency_checking = 'all'").start_with_extension();
+    client.run("CREATE EXTENSION amcheck; SELECT queue.create('q')");
     let standby = cluster.standby();
     thread::scope(|scope| {
         for seed in 0..SESSIONS {
@@ -85,37 +76,35 @@ fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby
     let mut client = cluster.connect();
     check(&mut client);
     assert_eq!(rows(&mut client), before);
-    // And the queue goes on where it was.
+    // The queue still works.
     work(&cluster, SESSIONS);
     check(&mut client);
     let left = "SELECT count(*) FROM queue.claim('q', 100000)";
-    wait::until("all waiting jobs are found", || {
+    wait::until_true("all waiting jobs are found", || {
         let found: i64 = client.value(left);
         let ready = "SELECT ready FROM queue.stats";
         let ready: i64 = client.value(ready);
-        (found == 0 && ready == 0).then_some(())
+        found == 0 && ready == 0
     });
 }
 
 #[test]
 fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf() {
-    /// Pages of a segment's keys that were looked at.
+    /// The number of pages of a segment's keys that were read.
     const LOOKS: &str =
         "SELECT idx_blks_hit + idx_blks_read FROM pg_statio_all_indexes WHERE indexrelname = 'attempt_0_pkey'";
     const JOBS: i64 = 1_000;
-    let cluster = Cluster::new().start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')");
+    let (cluster, mut client) = Cluster::new().start_with_extension();
+    client.run("CREATE EXTENSION amcheck; SELECT queue.create('q')");
     let fill = "SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{3000}'))";
     client.run(fill);
     client.flush_statistics();
     let looks = |client: &mut Client| -> i64 { client.value(LOOKS) };
     let before = looks(&mut client);
-    let one_by_one = format!("DO $$ BEGIN FOR i IN 1..{JOBS} LOOP PERFORM queue.enqueue('q'); END LOOP; END $$");
-    client.run(&one_by_one);
+    client.run(&format!("DO $$ BEGIN FOR i IN 1..{JOBS} LOOP PERFORM queue.enqueue('q'); END LOOP; END $$"));
     client.flush_statistics();
     let looks = looks(&mut client) - before;
-    // One page an entry; more while the last leaf is looked up, after each split.
+    // One page an entry, and a few more after each split, when the last leaf is looked up.
     assert!((JOBS..JOBS * 12 / 10).contains(&looks), "{looks} looks");
     // A session that knew the last leaf meets another file, or another last leaf.
     for meanwhile in ["REINDEX TABLE queue_internal.attempt_0", fill, "VACUUM queue_internal.attempt_0"] {
@@ -128,10 +117,10 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
     check(&mut client);
 }
 
-/// What waits for its group gets its entry by the leaf, too, once: over rollbacks of claims, a restart, moves of rows
-/// and sessions that meet the same groups.
+/// The entry of a job that waits for its group goes into the leaf, too, once: over rolled-back claims, a restart, moved
+/// rows and sessions that meet the same groups.
 #[test]
-fn who_waits_for_his_group_has_one_entry() {
+fn a_job_that_waits_for_its_group_has_one_entry() {
     const SESSIONS: u64 = 3;
     let lines = ["wal_consistency_checking = 'all'", "pg_queue.max_ready = 256"];
     let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
@@ -141,7 +130,8 @@ fn who_waits_for_his_group_has_one_entry() {
          SELECT queue.create('q', max_running_per_group => 1)",
     );
     let standby = cluster.standby();
-    // Groups whose 60 jobs follow each other, with two priorities, or take turns: then no leaf takes several of them.
+    // Groups of 60 consecutive jobs, with two priorities, or jobs of groups by turns: then no leaf takes several of
+    // them.
     let fill = |group: &str| {
         format!(
             "SELECT count(*) FROM queue.enqueue_batch('q', (
@@ -164,8 +154,7 @@ fn who_waits_for_his_group_has_one_entry() {
                         LATERAL (SELECT type FROM bt_page_stats('queue_internal.parked_0_idx', n::int)) AS page,
                         LATERAL bt_page_items('queue_internal.parked_0_idx', n::int)
                    WHERE page.type = 'l' AND htid IS NOT NULL";
-        let row = client.query_one(sql, &[]).unwrap();
-        (row.get(0), row.get(1))
+        client.row(sql)
     };
     let mut seen = 0;
     for (round, group) in (0..).zip(["'g' || n / 60", "'t' || n % 300", "'g' || n / 60", "'t' || n % 300"]) {
@@ -192,21 +181,19 @@ fn who_waits_for_his_group_has_one_entry() {
 }
 
 /// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids, each until the end. A reader that holds
-/// one and waits for an earlier one would stand in each other's way with them.
-/// Neighbours in a batch need not be neighbours in the index: jobs of many groups, or those that took longest.
+/// one and waits for an earlier one would deadlock with them. Neighbours in a batch need not be neighbours in the
+/// index: jobs of many groups, or the slowest jobs.
 #[test]
 fn entries_on_many_leaves_take_no_more_wal_in_a_batch_than_alone() {
     const JOBS: usize = 40_000;
-    let cluster = Cluster::new().conf("full_page_writes = off").conf("autovacuum = off").start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q', lease => '1 hour')");
+    let (_cluster, mut client) = Cluster::with(&["full_page_writes = off", "autovacuum = off"]).start_with_extension();
+    client.run("SELECT queue.create('q', lease => '1 hour')");
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{{{JOBS}}}'))"));
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {JOBS}) ORDER BY id"));
     let nth = |of: usize, at: usize| -> Vec<i64> { ids.iter().copied().skip(at).step_by(of).collect() };
     let others: Vec<i64> = (0..ids.len()).filter(|n| n % 50 != 0).map(|n| ids[n]).collect();
     let mut wal = |sql: &str, ids: &[i64]| -> i64 {
-        let position = "SELECT pg_current_wal_insert_lsn()::text";
-        let before: String = client.value(position);
+        let before: String = client.value("SELECT pg_current_wal_insert_lsn()::text");
         client.query(sql, &[&ids]).unwrap();
         client.value(&format!("SELECT (pg_current_wal_insert_lsn() - '{before}'::pg_lsn)::bigint"))
     };
@@ -245,9 +232,9 @@ fn no_reader_deadlocks_with_a_reindex() {
              CREATE TABLE running AS SELECT id FROM queue.claim('q', 1)",
         )
         .unwrap();
-    wait::until("stats need no walk", || {
+    wait::until_true("stats need no walk", || {
         client.run("SELECT FROM queue.maintain()");
-        client.is_counted().then_some(())
+        client.is_counted()
     });
     let mut administrator = cluster.connect();
     for log in ["attempt", "claim", "outcome", "note"] {
@@ -263,10 +250,10 @@ fn no_reader_deadlocks_with_a_reindex() {
                         let pid: i32 = reader.value("SELECT pg_backend_pid()");
                         let looking =
                             scope.spawn(move || reader.batch_execute(&format!("BEGIN; {look}; ROLLBACK")).unwrap());
-                        wait::until("the reader has ended, or waits for the index", || {
+                        wait::until_true("the reader has ended, or waits for the index", || {
                             let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
                             let waits = !client.query(sql, &[&pid]).unwrap().is_empty();
-                            (waits || looking.is_finished()).then_some(())
+                            waits || looking.is_finished()
                         });
                         let done = administrator.batch_execute(&format!("REINDEX INDEX {second}; COMMIT"));
                         assert!(done.is_ok(), "{look} beside {first} and {second}: {done:?}");

@@ -1,29 +1,26 @@
-//! Jobs whose rows the storage duty cannot copy or move as they are: it goes on with those of others.
+//! The storage duty skips jobs whose rows cannot be copied or moved, and goes on with the others.
 
-use postgres::Client;
-use queue_tests::wait;
-
-use crate::shared::{Sql, create};
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
-/// Lets the ring of segments turn by some segments.
+/// Turns the ring of segments by this number of segments.
 fn turn(client: &mut Client, turns: i64) {
     let end = fillings(client) + turns;
-    wait::until("the ring turns", || {
+    wait::until_true("the ring turns", || {
         client.pass_through("filler", 500);
-        (fillings(client) >= end).then_some(())
+        fillings(client) >= end
     });
 }
 
 /// Waits until a job is in history.
 fn wait_in_history(client: &mut Client, job: i64) {
-    wait::until("the job is in history", || {
+    wait::until_true("the job is in history", || {
         client.pass_through("filler", 500);
-        (client.count(&format!("SELECT FROM queue_internal.history WHERE job_id = {job}")) > 0).then_some(())
+        client.count(&format!("SELECT FROM queue_internal.history WHERE job_id = {job}")) > 0
     });
 }
 
-/// Enqueues, claims and completes a job with this payload, which notes these steps.
+/// Enqueues, claims and completes a job with this payload and these steps.
 fn done(client: &mut Client, payload: &str, steps: &str) -> i64 {
     let job: i64 = client.value(&format!("SELECT queue.enqueue('q', '{payload}')"));
     let id = client.claim("q");
@@ -38,7 +35,7 @@ fn what_history_cannot_take_of_a_job_is_left_out_and_the_others_are_copied() {
     create(&mut client, "filler", "retention => '0'");
     let first = done(&mut client, "{}", "1");
     wait_in_history(&mut client, first);
-    // An index of the user's that some values do not fit.
+    // A user's index that some values do not fit.
     let day: String =
         client.value(&format!("SELECT tableoid::regclass::text FROM queue_internal.history WHERE job_id = {first}"));
     client.run(&format!(
@@ -48,7 +45,7 @@ fn what_history_cannot_take_of_a_job_is_left_out_and_the_others_are_copied() {
     let document = done(&mut client, "{\"n\": \"x\"}", "1");
     let steps = done(&mut client, "{\"n\": 2}", "\"x\"");
     let behind = done(&mut client, "{\"n\": 3}", "1");
-    // Until the whole segment is copied, its rows are read where they are.
+    // Until the whole segment is copied, its rows are read from it.
     turn(&mut client, 12);
     let mut row = |job: i64| -> String {
         client.value(&format!(
@@ -94,9 +91,9 @@ fn an_attempt_that_cannot_be_moved_is_left_and_the_others_move() {
             client.count(&format!("SELECT FROM queue_internal.attempt_{segment} WHERE job_id = {job}")) > 0
         })
     };
-    wait::until("the others have moved", || {
+    wait::until_true("the others have moved", || {
         client.pass_through("filler", 500);
-        [0, 2].iter().all(|&n| is_old(&mut client, jobs[n])).then_some(())
+        [0, 2].iter().all(|&n| is_old(&mut client, jobs[n]))
     });
     // The ring turns on without that segment.
     turn(&mut client, 12);
@@ -121,12 +118,12 @@ fn attempts_of_two_segments_that_cannot_be_moved_are_looked_at_once_a_minute() {
         client.value::<i64>(&format!("SELECT id FROM queue.attempts WHERE job_id = {job}"))
     });
     let reports = |id: i64| cluster.log().matches(&format!("attempt {id} could not be moved")).count();
-    wait::until("both are reported", || {
+    wait::until_true("both are reported", || {
         client.pass_through("filler", 500);
-        attempts.iter().all(|&id| reports(id) > 0).then_some(())
+        attempts.iter().all(|&id| reports(id) > 0)
     });
     turn(&mut client, 4);
-    // A slow machine may come to a second minute.
+    // On a slow machine a second minute may begin.
     let known = attempts.map(reports);
     assert!(known.iter().all(|&reports| reports <= 3), "{known:?}");
     assert_eq!(client.work_off("q", 10), 2);
@@ -145,7 +142,7 @@ fn the_steps_of_a_job_have_a_bound_so_that_joining_them_never_fails() {
     let step = |name: &str, bytes: usize| {
         format!("SELECT queue.step_done({}, '{name}', to_jsonb(repeat('x', {bytes})))", ids[0])
     };
-    // Each takes next to nothing as it is stored.
+    // Each step is small when compressed.
     worker.run(&step("a", 8_000_000));
     worker.run(&step("b", 8_000_000));
     let refusal = worker.refused(&step("c", 1_000_000), "22023");
@@ -154,16 +151,16 @@ fn the_steps_of_a_job_have_a_bound_so_that_joining_them_never_fails() {
         "{refusal:?}"
     );
     worker.refused(&step("c", 100_000_000), "22023");
-    // Small as stored, and long as text.
+    // Small when stored, and long as text.
     let numbers = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 60))";
     worker.refused(&format!("SELECT queue.step_done({}, 'c', {numbers})", ids[0]), "22023");
-    // Two sessions together have no more.
+    // Two sessions share one limit.
     let mut second = cluster.connect_as("postgres", "worker");
     worker.run(&format!("BEGIN; {}", step("c", 500_000)));
     second.refused(&step("d", 500_000), "22023");
     worker.run("ROLLBACK");
     second.run(&step("d", 500_000));
-    // The next attempt has them, and so has history. Many small steps take no longer than their size says.
+    // The next attempt has the steps, and so has history. Many small steps take time in proportion to their size.
     worker.run(&format!("SELECT queue.release({})", ids[0]));
     worker.run(&format!("SELECT queue.complete({})", ids[1]));
     let again: i64 = worker.value("SELECT id FROM queue.claim('q')");
@@ -171,10 +168,8 @@ fn the_steps_of_a_job_have_a_bound_so_that_joining_them_never_fails() {
     worker.run(&format!("SELECT queue.complete({again})"));
     wait_in_history(&mut client, giant);
     wait_in_history(&mut client, other);
-    assert_eq!(
-        client.column::<String>(&format!("SELECT name FROM queue.job_steps({giant}) ORDER BY name")),
-        ["a", "b", "d"]
-    );
+    let found = client.column::<String>(&format!("SELECT name FROM queue.job_steps({giant}) ORDER BY name"));
+    assert_eq!(found, ["a", "b", "d"]);
     let many = client.enqueue("q");
     let id = client.claim("q");
     client.run(&format!(

@@ -1,15 +1,10 @@
-//! Locks of tables: an administrator who builds indexes anew beside the storage duty neither ends its step nor is ended
-//! by it.
+//! Locks of tables: an administrator who rebuilds indexes beside the storage duty neither ends its step nor is ended by
+//! it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-use queue_tests::{StopAtEnd, wait};
-
-use crate::shared::Sql;
+use crate::shared::*;
 use crate::storage::segments::cluster;
 
-/// The tables of the extension that a process has locked, themselves or by an index.
+/// The extension's tables that a process has locked, directly or by an index.
 const LOCKED: &str = "SELECT DISTINCT coalesce(i.indrelid, l.relation)::regclass::text
     FROM pg_locks AS l LEFT JOIN pg_index AS i ON i.indexrelid = l.relation
     JOIN pg_class AS c ON c.oid = coalesce(i.indrelid, l.relation)
@@ -20,7 +15,7 @@ fn no_step_of_the_storage_duty_deadlocks_with_a_reindex() {
     let cluster = cluster(&["pg_queue.worker = off", "deadlock_timeout = '100ms'"]);
     let mut client = cluster.connect();
     for point in ["move.chosen", "move.marked", "move.written", "move.copied", "copy.read"] {
-        // One job that waits and one that runs, with a note: both are moved.
+        // One waiting and one running job, with a note: both are moved.
         client.run("SELECT count(*) FROM queue.enqueue_many('q', '{1,2}'::jsonb[], priority => 5)");
         client.run("SELECT queue.progress(id, '1') FROM queue.claim('q')");
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'), priority => -5)");
@@ -55,9 +50,9 @@ fn no_step_of_the_storage_duty_deadlocks_with_a_reindex() {
             });
             let administrators: Vec<_> = administrators.collect();
             for (pid, reindex) in &administrators {
-                wait::until("the REINDEX waits or has ended", || {
+                wait::until_true("the REINDEX waits or has ended", || {
                     let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
-                    (!client.query(sql, &[pid]).unwrap().is_empty() || reindex.is_finished()).then_some(())
+                    !client.query(sql, &[pid]).unwrap().is_empty() || reindex.is_finished()
                 });
             }
             assert!(fault.release());

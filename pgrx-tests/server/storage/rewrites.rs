@@ -1,20 +1,12 @@
-//! An administrator who rewrites the tables of the logs beside work, in every way that the server has.
+//! An administrator rewrites the log tables beside work, in every way that the server offers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use postgres::Client;
-use queue_tests::{StopAtEnd, integrity, wait};
-
-use crate::random::Random;
-use crate::shared::Sql;
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings, work};
 
-/// From which `server_version_num` on Postgres has REPACK.
+/// The first `server_version_num` with REPACK.
 const REPACK_SINCE: i32 = 190_000;
 
-/// The tables of the logs with these names, a regular expression, each with its schema.
+/// The log tables whose names match a regular expression, with their schemas.
 fn tables(client: &mut Client, names: &str) -> Vec<String> {
     client.column(&format!("SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^{names}$'"))
 }
@@ -44,11 +36,9 @@ fn tables_are_rewritten_under_load_and_no_job_is_lost_or_done_twice() {
                            FROM generate_series($1::bigint, $2::bigint) AS n))";
                 client.query(sql, &[&n, &(n + count - 1)]).unwrap();
                 n += count;
-                // Work keeps up, so that jobs of all ages are in the tables.
+                // The work keeps up, so that the tables have jobs of all ages.
                 let backlog = "SELECT sum(ready)::bigint FROM queue.stats";
-                wait::until("workers keep up", || {
-                    (client.value::<Option<i64>>(backlog).unwrap_or(0) < 2_000).then_some(())
-                });
+                wait::until_true("workers keep up", || client.value::<Option<i64>>(backlog).unwrap_or(0) < 2_000);
             }
             let left = "SELECT count(*) FROM queue.jobs WHERE state NOT IN ('completed', 'dead')";
             wait::until_none_left("all jobs have ended", || client.value(left));
@@ -75,7 +65,7 @@ fn tables_are_rewritten_under_load_and_no_job_is_lost_or_done_twice() {
     assert!(!cluster.log().contains("ERROR"), "{}", cluster.log());
 }
 
-/// What the pages say of the tables that have no primary key.
+/// What the documentation says about tables without a primary key.
 #[test]
 fn a_table_without_a_key_is_repacked_with_its_lock() {
     let cluster = cluster(&["pg_queue.worker = off"]);

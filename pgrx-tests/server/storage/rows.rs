@@ -1,11 +1,8 @@
 //! A row has no more columns than it needs, and is read as if it had all.
 
-use postgres::Client;
-use queue_tests::Cluster;
+use crate::shared::*;
 
-use crate::shared::{Sql, create};
-
-/// How many columns the rows of a table have, in the order in which they lie.
+/// The number of columns of each row of a table, in physical order.
 fn widths(client: &mut Client, table: &str) -> Vec<i32> {
     let sql = format!(
         "SELECT t_infomask2 & 2047 FROM heap_page_items(get_raw_page('queue_internal.{table}', 0)) ORDER BY lp"
@@ -18,11 +15,11 @@ fn a_row_ends_with_its_last_value_and_what_it_lacks_reads_as_null() {
     let (_cluster, mut client) = Cluster::new().conf("pg_queue.worker = off").start_with_database("app");
     client.run("CREATE EXTENSION pageinspect");
     create(&mut client, "q", "");
-    // Up to its payload, one by one and in a batch.
+    // Only the columns up to the payload, for single jobs and for batches.
     let plain: i64 = client.value("SELECT queue.enqueue('q', '{\"n\": 1}')");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"n\": 2}'::jsonb, '{2}'))");
     assert_eq!(widths(&mut client, "attempt_0"), [11, 11, 11]);
-    // One that is a member of a flow, and a plain one behind it.
+    // A member of a flow, and a plain job after it.
     let flow: i64 = client.value("SELECT queue.enqueue_flow('q', open => true)");
     client.run(&format!(
         "SELECT queue.enqueue('q', '{{\"n\": 3}}', flow => {flow}, task => 'part', priority => -1);
@@ -33,10 +30,8 @@ fn a_row_ends_with_its_last_value_and_what_it_lacks_reads_as_null() {
     // A claim without a worker's name, an outcome without a result.
     client.run("SELECT FROM queue.claim('q', 2); SELECT FROM queue.claim('q', 10, worker => 'w')");
     assert_eq!(widths(&mut client, "claim_0")[..2], [5, 5]);
-    let rows = client
-        .query("SELECT (payload->>'n')::int, group_key FROM queue.jobs WHERE payload ? 'n' ORDER BY 1", &[])
-        .unwrap();
-    let seen: Vec<(i32, Option<String>)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let seen: Vec<(i32, Option<String>)> =
+        client.rows("SELECT (payload->>'n')::int, group_key FROM queue.jobs WHERE payload ? 'n' ORDER BY 1");
     assert_eq!(seen, [(1, None), (2, None), (2, None), (3, None), (4, Some("g".into()))]);
     client.run("SELECT queue.complete(id) FROM queue.attempts WHERE state = 'running'");
     assert_eq!(widths(&mut client, "outcome_0")[0], 3);

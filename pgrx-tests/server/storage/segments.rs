@@ -1,16 +1,9 @@
-//! The ring of segments turns while jobs are enqueued, claimed, ended, cancelled and moved: none is lost or done
-//! twice, nothing dead is left, and what has ended is found in history.
+//! The ring turns while jobs are enqueued, claimed, ended, cancelled and moved: no job is lost or runs twice, no dead
+//! row is left, and ended jobs are in history.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use crate::shared::*;
 
-use postgres::Client;
-use queue_tests::{Cluster, StopAtEnd, wait};
-
-use crate::random::Random;
-use crate::shared::Sql;
-
-/// A server whose segments are small, with a queue `q`.
+/// A server with small segments and a queue `q`.
 pub fn cluster(lines: &[&str]) -> Cluster {
     let small = ["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "max_connections = 60"];
     let cluster = small.iter().chain(lines).fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
@@ -18,13 +11,14 @@ pub fn cluster(lines: &[&str]) -> Cluster {
     cluster
 }
 
-/// How often segments have been emptied, as far as generations tell.
+/// How often segments have been emptied, by their generations.
 pub fn fillings(client: &mut Client) -> i64 {
     client.value("SELECT max(generation) FROM queue_internal.segment_log")
 }
 
-/// True if a segment was opened since `fillings` returned `before`, and memory knows it. Others read of a segment a
-/// moment before memory does, and jobs of that moment go into the one before. The step holds its lock for longer.
+/// True if a segment was opened since `fillings` returned `before`, and memory knows it. A session reads of a new
+/// segment a moment before memory does. Jobs of that moment go into the previous segment. The step holds its lock for
+/// longer.
 pub fn has_turned(client: &mut Client, before: i64) -> bool {
     client.value(&format!(
         "SELECT max(generation) > {before} AND NOT EXISTS (SELECT FROM pg_locks WHERE relation =
@@ -33,7 +27,7 @@ pub fn has_turned(client: &mut Client, before: i64) -> bool {
     ))
 }
 
-/// What a worker does with jobs, in short and in longer transactions, with notes, failures, releases.
+/// Works like a worker, in short and in longer transactions, with notes, failures and releases.
 pub fn work(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut client = cluster.connect();
@@ -75,7 +69,7 @@ pub fn work(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
         }
         if random.percent(3) {
             transaction.rollback().unwrap();
-            // Those that were claimed apart are still ours.
+            // Jobs of separate claims are still ours.
             if apart {
                 for row in &claimed {
                     client.query("SELECT queue.release($1)", &[&row.get::<_, i64>(0)]).unwrap();
@@ -92,7 +86,7 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
     let cluster = cluster(&["autovacuum_naptime = '1d'"]);
     let mut client = cluster.connect();
     client.run("CREATE TABLE done (n bigint)");
-    // Somebody holds a snapshot all the time.
+    // A session holds a snapshot all the time.
     let mut holder = cluster.connect();
     holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     let (producers_left, stop) = (std::sync::atomic::AtomicUsize::new(2), AtomicBool::new(false));
@@ -128,11 +122,10 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
         }
         let (cluster, stop) = (&cluster, &stop);
         scope.spawn(move || {
-            // Dashboards, each of which keeps its transaction open for a while.
+            // Dashboards that keep their transactions open for a while.
             let mut client = cluster.connect();
             while !stop.load(Ordering::Relaxed) {
-                let sql = "SELECT count(*), count(DISTINCT job_id) FROM queue.jobs";
-                let row = client.query_one(sql, &[]).unwrap();
+                let row = client.query_one("SELECT count(*), count(DISTINCT job_id) FROM queue.jobs", &[]).unwrap();
                 assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "a job was seen twice");
             }
         });
@@ -141,8 +134,8 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT n) FROM done"), 2 * JOBS);
     assert!(fillings(&mut client) >= 3, "the ring has hardly turned: {}", fillings(&mut client));
     let sql = "SELECT count(*) FROM queue.jobs WHERE state = 'completed'";
-    // A look that takes longer than reclaim_delay, which is nothing here, may miss what moves meanwhile.
-    wait::until("all are seen", || (client.value::<i64>(sql) == 2 * JOBS).then_some(()));
+    // A query that takes longer than reclaim_delay, 0 here, may miss jobs that move meanwhile.
+    wait::until_true("all are seen", || client.value::<i64>(sql) == 2 * JOBS);
     let sql = "SELECT count(*) FROM queue_internal.history WHERE outcome = 'c'";
     assert!(client.value::<i64>(sql) > JOBS, "{} in history", client.value::<i64>(sql));
     assert_eq!(
@@ -164,7 +157,7 @@ fn notes_of_one_attempt_do_not_pile_up() {
     let notes = format!("SELECT count(*) FROM ({notes} SELECT * FROM queue_internal.note_0 WHERE false) AS notes");
     let mut most = 0;
     for round in 1..=100 {
-        // In transactions of their own, as a worker reports.
+        // Each report in its own transaction, as a worker does it.
         let report = format!(
             "DO $$ BEGIN FOR n IN 1..200 LOOP
                  PERFORM queue.progress({id}, to_jsonb({round} * 1000 + n)); COMMIT; END LOOP; END $$"
@@ -178,7 +171,7 @@ fn notes_of_one_attempt_do_not_pile_up() {
     assert!(most < 6_000, "{most} notes are kept of the 20000");
     let progress = "SELECT (progress #>> '{}')::bigint FROM queue.jobs";
     assert_eq!(client.value::<i64>(progress), 100_200);
-    // After a start the notes count as well.
+    // After a restart the notes still count.
     cluster.restart_killed();
     let mut client = cluster.connect();
     for _ in 0..40 {

@@ -1,22 +1,17 @@
 //! Crashes, restarts and promotions after each step of the storage duty.
 
-use crate::random::{self, Random};
-use crate::shared::{Sql, retry_dead};
+use std::fs;
+
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings, has_turned};
 use crate::storage::segments_races::{
     ROWS, drive, enqueue, fill, in_state, is, large, maintain, open_segment, still, turn, wait_completed,
 };
-use postgres::Client;
-use queue_tests::{Cluster, StopAtEnd, integrity, wait};
-use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 #[test]
 fn nothing_is_lost_by_a_crash_after_any_step() {
     for commit in ["on", "off"] {
-        // Nothing is written to the log's files but what is flushed for a reason.
+        // The log is written only by flushes that have a reason.
         let cluster = still(&[
             &format!("synchronous_commit = {commit}"),
             "wal_writer_delay = '10s'",
@@ -36,7 +31,7 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
             "CREATE TABLE expected AS SELECT job_id, state, attempt, progress, md5(payload::text) AS payload \
             FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying')",
         );
-        // All up to here is durable; from here on, with asynchronous commits, what a crash loses is whole steps.
+        // All changes until here are durable. After here, with asynchronous commits, a crash loses whole steps.
         client.run("CHECKPOINT");
         let differences = "SELECT count(*) FROM (
             (TABLE expected EXCEPT ALL SELECT job_id, state, attempt, progress, md5(payload::text) AS payload
@@ -45,7 +40,7 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
             (SELECT job_id, state, attempt, progress, md5(payload::text) AS payload FROM queue.jobs
             WHERE state IN ('ready', 'running', 'retrying') EXCEPT ALL TABLE expected)) AS d";
         let mut crashes = 0;
-        // With asynchronous commits each crash takes all steps back but what was flushed: many at a time.
+        // With asynchronous commits each crash undoes all steps that were not flushed.
         while !is(&mut client, &in_state(0, "'f'")) && (commit == "on" || crashes < 3) {
             for _ in 0..if commit == "on" { 1 } else { 12 } {
                 maintain(&mut client);
@@ -65,8 +60,8 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
         drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
         client.run(
             "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
-            JOIN pg_class AS t ON t.oid = i.indrelid
-                           WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '_[0-9]$'",
+         JOIN pg_class AS t ON t.oid = i.indrelid
+         WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '_[0-9]$'",
         );
         turn(&mut client, 10);
         assert_eq!(client.value::<i64>(differences), 0, "commit {commit}, at the end");
@@ -77,7 +72,7 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
     }
 }
 
-/// A failure of the power can leave a part of an index's first page, if it comes while the index is built anew.
+/// A power failure while an index is rebuilt can leave a part of its first page.
 #[test]
 fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
     let cluster = still(&[]);
@@ -91,7 +86,7 @@ fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
                  AND pg_relation_size(i.indexrelid) = 8192";
     let small: Vec<String> = client.column(sql);
     assert!(small.len() > 5, "most indexes of a segment have no entries: {small:?}");
-    // The pages are not written anew from the log.
+    // The pages are not restored from the log.
     client.run("CHECKPOINT");
     drop(client);
     cluster.kill_server();
@@ -108,23 +103,23 @@ fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
     turn(&mut client, 10);
 }
 
-/// An emptying is final when it is done, but other sessions are told at the commit only. They must be told also if the
-/// transaction that has emptied a table fails, and the next one finds the table empty.
+/// An emptied table stays empty, but other sessions learn of it only at the commit. They must also learn of it if that
+/// transaction fails and the next one finds the table empty.
 #[test]
 fn a_session_that_was_there_before_an_emptying_that_failed_writes_to_the_segment_again() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     let mut writer = cluster.connect();
-    // The writer remembers where the root of each index is.
+    // The writer remembers the root of each index.
     enqueue(&mut writer, ROWS, ", priority => -5");
     writer.run(&format!("SELECT queue.enqueue('q', {}, priority => -5)", large(2000)));
     assert_eq!(writer.work_off("q", ROWS + 1), ROWS + 1);
     drive(&mut client, "the segment may be emptied", &in_state(0, "'h'"));
     let mut failures = 0;
-    wait::until("the segment is empty", || {
+    wait::until_true("the segment is empty", || {
         let _fault = cluster.fault("truncate.after", "error");
         failures += i64::from(client.batch_execute("SELECT queue.maintain()").is_err());
-        is(&mut client, &in_state(0, "'f'")).then_some(())
+        is(&mut client, &in_state(0, "'f'"))
     });
     assert!(failures >= 3, "each table that has rows is emptied by a transaction that fails: {failures}");
     for _ in 0..10 {
@@ -132,9 +127,9 @@ fn a_session_that_was_there_before_an_emptying_that_failed_writes_to_the_segment
         fill(&mut writer);
         writer.run(&format!("SELECT queue.enqueue('q', {}, priority => -5)", large(2000)));
         assert_eq!(writer.work_off("q", 1), 1);
-        wait::until("the next segment is open", || {
+        wait::until_true("the next segment is open", || {
             maintain(&mut client);
-            has_turned(&mut client, before).then_some(())
+            has_turned(&mut client, before)
         });
     }
     let log = cluster.log();
@@ -152,7 +147,7 @@ fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
     let file: String = client.value("SELECT pg_relation_filepath('queue_internal.claim_0')");
     drop(client);
     cluster.stop_fast();
-    // What a crash leaves between the table and its index.
+    // The state that a crash leaves between the table and its index.
     std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
     cluster.start_again();
     let mut client = cluster.connect();
@@ -168,21 +163,21 @@ fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
     assert_eq!(client.value::<i64>(check), 1);
 }
 
-/// The files of a table with its indexes, in the data directory.
+/// The files of a table and its indexes, in the data directory.
 fn files(client: &mut Client, table: &str) -> Vec<String> {
     let sql = "SELECT pg_relation_filepath($1::text::regclass) UNION ALL
                SELECT pg_relation_filepath(indexrelid) FROM pg_index WHERE indrelid = $1::text::regclass";
     client.query(sql, &[&table]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// What a crash leaves in the middle of emptying a table: nothing in it, and its indexes without their first pages.
+/// The state that a crash leaves while a table is emptied: no rows, and indexes without their first pages.
 fn cut_off(cluster: &Cluster, files: &[String]) {
     for file in files {
         std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
     }
 }
 
-/// All that reads or writes the logs, but for the worker's steps.
+/// Calls everything that reads or writes the logs, except the worker's steps.
 fn use_everything(client: &mut Client, ended: i64, jobs: i64) {
     for view in ["jobs", "attempts", "stats", "errors", "workers", "throughput", "queues"] {
         client.run(&format!("SELECT count(*) FROM queue.{view}"));
@@ -201,18 +196,18 @@ fn use_everything(client: &mut Client, ended: i64, jobs: i64) {
 fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_is_emptied() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
-    // An ended attempt that was retried by hand is on record elsewhere, too.
+    // An ended attempt that was retried by hand is recorded elsewhere, too.
     let again = "SELECT queue.enqueue('q', '{}', priority => -9)";
     let again: i64 = client.value(again);
     client.run(&format!("SELECT queue.cancel({again}), queue.retry({again})"));
     client.run("SELECT queue.create('groups', max_running_per_group => 1)");
     let mut jobs = 1;
-    // Cut off in the middle of each table.
+    // A crash while each table is emptied.
     for (emptied, table) in ["attempt", "claim", "outcome", "note", "parked"].into_iter().enumerate() {
         let ended = "SELECT queue.enqueue('q', '{\"secret\": 1}', priority => -8)";
         let ended: i64 = client.value(ended);
         let segment = open_segment(&mut client);
-        // A table that is empty is passed over: so there are notes, and jobs that were parked.
+        // An empty table is skipped. So there are notes, and parked jobs.
         client.run("SELECT queue.enqueue('groups', group_key => 'a') FROM generate_series(1, 3)");
         for _ in 0..3 {
             let id: i64 = client.value("SELECT id FROM queue.claim('groups', 3)");
@@ -233,7 +228,7 @@ fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_
         cluster.start_again();
         client = cluster.connect();
         use_everything(&mut client, ended, jobs);
-        // What was begun is seen to its end, whatever the settings.
+        // A step that has begun is completed, whatever the settings.
         client.run("ALTER SYSTEM SET pg_queue.reclaim = off");
         cluster.reload();
         let broken = |client: &mut Client| {
@@ -276,7 +271,7 @@ fn a_standby_that_has_replayed_half_of_an_emptying_answers_and_heals_when_it_is_
     standby.append_conf("pg_queue.worker = on");
     standby.reload();
     standby.promote();
-    wait::until("the segment is empty", || is(&mut there, &in_state(0, "'f'")).then_some(()));
+    wait::until_true("the segment is empty", || is(&mut there, &in_state(0, "'f'")));
     there.run("SELECT count(*) FROM queue_internal.claim_0");
 }
 
@@ -290,7 +285,7 @@ fn an_emptying_that_a_crash_cuts_off_goes_on_by_itself_wherever_that_was() {
     client.run(&format!("SELECT queue.cancel({job}), queue.retry({job})"));
     let mut crashes = 0;
     while crashes < 12 {
-        // The worker is held where the emptying begins, or goes on, and is killed a moment later.
+        // The worker is held where the emptying begins or continues, and is killed a moment later.
         let points = ["copy.begun", "truncate.before", "truncate.after"];
         let fault = cluster.fault(points[random.below(3) as usize], "wait");
         wait::until("a segment is being emptied", || {
@@ -318,7 +313,7 @@ fn a_promoted_standby_goes_on_with_the_ring_where_its_primary_was() {
     enqueue(&mut client, 7, ", priority => 9");
     let standby = cluster.standby();
     let mut there = standby.connect();
-    // Memory learns of the segments here, as they are now.
+    // Here memory learns the present state of the segments.
     assert_eq!(there.value::<i64>("SELECT count(*) FROM queue.jobs"), 7);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -356,8 +351,7 @@ fn an_adoption_that_comes_late_does_not_take_the_segments_back() {
     turn(&mut client, 3);
     late.run("COMMIT");
     turn(&mut client, 9);
-    let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue_internal.segment_log";
-    assert_eq!(client.value::<i64>(sql), 0);
+    assert_eq!(client.value::<i64>("SELECT count(*) - count(DISTINCT entry) FROM queue_internal.segment_log"), 0);
     wait_completed(&mut client, 12 * ROWS);
 }
 
@@ -376,7 +370,7 @@ fn what_is_left_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
                    FROM queue.jobs WHERE queue_name = 'q'";
         assert_eq!(client.value::<String>(sql), "12000 12000 1");
     };
-    // It is left for later while this transaction is open. What is before it is copied, and what is behind it is not.
+    // The attempt is skipped while this transaction is open. Earlier attempts are copied, later ones are not.
     let mut other = cluster.connect();
     other.run(&format!("BEGIN; SELECT queue.complete({held})"));
     let mut client = cluster.connect();

@@ -1,26 +1,19 @@
-//! The storage duty and those who look, dump, end jobs or drop a queue meanwhile.
+//! The storage duty beside sessions that read, dump, end jobs or drop a queue.
 
-use crate::random::{self, Random};
-use crate::shared::Sql;
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 use crate::storage::segments_races::{
     ROWS, claim_one, drive, enqueue, fill, in_state, is, large, load, maintain, open_segment, still, turn,
     wait_completed,
 };
-use postgres::Client;
-use queue_tests::error;
-use queue_tests::{Cluster, StopAtEnd, wait};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 #[test]
-fn who_looks_or_waits_does_not_stop_the_ring_and_sees_no_job_twice() {
+fn readers_and_waiters_do_not_stop_the_ring_and_see_no_job_twice() {
     let cluster = cluster(&["max_connections = 80"]);
     let mut client = cluster.connect();
     client.run("SELECT queue.create('empty')");
     enqueue(&mut client, 50, ", priority => 9");
-    // Dashboards that stay in their transactions.
+    // Dashboards with open transactions.
     let mut dashboards: Vec<Client> = Vec::new();
     for sql in
         ["TABLE queue.jobs", "TABLE queue.stats", "TABLE queue.attempts", "TABLE queue.errors", "TABLE queue.workers"]
@@ -33,7 +26,7 @@ fn who_looks_or_waits_does_not_stop_the_ring_and_sees_no_job_twice() {
     repeatable.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
     let twice = "SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs";
     assert_eq!(repeatable.value::<i64>(twice), 0);
-    // One that holds locks on the tables: they are not emptied under it, and the others turn.
+    // A session that locks the tables: they are not emptied, and the other segments turn.
     let mut holder = cluster.connect();
     holder.run(
         "BEGIN; LOCK TABLE queue_internal.attempt_0 IN ACCESS SHARE MODE;
@@ -48,9 +41,9 @@ fn who_looks_or_waits_does_not_stop_the_ring_and_sees_no_job_twice() {
                 assert!(sleeper.query("SELECT id FROM queue.claim('empty', wait => '20 s')", &[]).unwrap().len() <= 1);
             });
         }
-        wait::until("all sleep", || {
+        wait::until_true("all sleep", || {
             let sql = "(SELECT count(*) = 50 FROM pg_stat_activity WHERE query ~ 'empty' AND wait_event = 'Extension')";
-            is(&mut client, sql).then_some(())
+            is(&mut client, sql)
         });
         for _ in 0..10 {
             turn(&mut client, 1);
@@ -63,7 +56,7 @@ fn who_looks_or_waits_does_not_stop_the_ring_and_sees_no_job_twice() {
         client.query("SELECT queue.enqueue_many('empty', array_fill('{}'::jsonb, ARRAY[50]))", &[]).unwrap();
     });
     holder.run("COMMIT");
-    wait::until("the segment is empty", || is(&mut client, &in_state(0, "'f', 'o'")).then_some(()));
+    wait::until_true("the segment is empty", || is(&mut client, &in_state(0, "'f', 'o'")));
 }
 
 #[test]
@@ -127,25 +120,24 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
         let (cluster, stop) = (&cluster, &stop);
         let _stop = StopAtEnd(stop);
         scope.spawn(move || load(cluster, stop));
-        wait::until("the ring turns", || (fillings(&mut client) > 12).then_some(()));
+        wait::until_true("the ring turns", || fillings(&mut client) > 12);
         let mut blocker = cluster.connect();
         blocker.run("BEGIN; LOCK TABLE plain IN ACCESS EXCLUSIVE MODE");
         let mut exporter = cluster.connect();
         exporter.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
         let snapshot: String = exporter
-            // With a lock as a dump has it, so that the time until that begins does not matter.
+            // The session locks as a dump does, so that the time until the dump begins does not matter.
             .query_one("SELECT pg_export_snapshot() FROM pg_extension LIMIT 1", &[])
             .unwrap()
             .get(0);
         let expected: String = exporter.value(live);
         let argument = format!("--snapshot={snapshot}");
         let dump = scope.spawn(move || cluster.pg_dump(&[&argument]));
-        wait::until("the dump waits", || {
+        wait::until_true("the dump waits", || {
             is(&mut client, "(SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = 'plain'::regclass)")
-                .then_some(())
         });
         exporter.run("COMMIT");
-        // The ring turns as far as it can, and the jobs of the snapshot move and end.
+        // The ring turns as far as it can. The jobs of the snapshot move and end.
         let copied = "(SELECT count(*) >= 7 FROM (SELECT DISTINCT ON (segment) state FROM queue_internal.segment_log
                        ORDER BY segment, entry DESC) AS s WHERE state = 'h')";
         wait::within("segments wait for the dump", Duration::from_secs(60), || is(&mut client, copied).then_some(()));
@@ -156,7 +148,7 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
         blocker.run("COMMIT");
         (dump.join().unwrap(), expected)
     });
-    // The dump is over: the ring goes on.
+    // The dump is over: the ring turns again.
     let before = fillings(&mut client);
     turn(&mut client, 9);
     assert!(fillings(&mut client) >= before + 9);
@@ -174,12 +166,10 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
         expected.retain(|job| !all_found.contains(job));
         panic!("not expected: {found:?}\nnot found: {expected:?}");
     }
-    let twice = "SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs";
-    assert_eq!(there.value::<i64>(twice), 0);
-    // And the copy's ring turns.
+    assert_eq!(there.value::<i64>("SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs"), 0);
+    // The ring of the copy turns, too.
     let low = there.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready'");
-    let claimed = there.query("SELECT id FROM queue.claim('q', 100000)", &[]).unwrap().len();
-    assert_eq!(claimed as i64, low);
+    assert_eq!(there.query("SELECT id FROM queue.claim('q', 100000)", &[]).unwrap().len() as i64, low);
 }
 
 #[test]
@@ -210,14 +200,13 @@ fn what_became_of_a_job_in_history_is_told_and_can_be_forgotten() {
             let error = client.query("SELECT queue.fail($1, 'no')", &[&id]).unwrap_err();
             assert!(error::detail(&error).unwrap().starts_with(words), "{error:?}");
         }
-        // An old snapshot would leave what has been written since.
+        // An old snapshot would keep the rows written since.
         client.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
         let error = client.query("SELECT queue.forget($1)", &[&job]).unwrap_err();
         assert_eq!(error::code(&error), "25001");
         client.run("ROLLBACK");
         client.run(&format!("SELECT queue.forget({job})"));
-        let sql = format!("SELECT string_agg(j::text, '') FROM queue.job({job}) AS j");
-        let job: String = client.value(&sql);
+        let job: String = client.value(&format!("SELECT string_agg(j::text, '') FROM queue.job({job}) AS j"));
         assert!(job.contains("completed") && !job.contains("secret") && !job.contains("text"), "{job}");
     }
     let everything = cluster.pg_dump(&["--data-only"]);
@@ -243,33 +232,31 @@ fn disk_is_bounded_and_nothing_dead_is_left_however_long_jobs_wait_under_a_pinne
     let seed = random::seed("disk is bounded");
     let mut random = Random::new(seed);
     for _ in 0..TURNS * 8 {
-        // Some wait behind all others, for ever; some for a time that is far.
+        // Some jobs wait behind all others, for ever. Some have a time far in the future.
         enqueue(&mut client, WAITING - 5, &format!(", priority => {}", random.between(5, 7)));
         enqueue(&mut client, 5, ", delay => '30 days'");
         living += WAITING;
         turn(&mut client, 1);
         largest = largest.max(client.value::<i64>(&size));
     }
-    // Segments that wait for their turn, each of a filling and what was moved into old, which is twice there.
+    // Segments that wait for their turn. Each has a filling and the rows that were moved into old, which exist twice.
     let bound = empty + of_one * (10 + 4 * living / ROWS);
     assert!(largest < bound, "{largest} bytes, where {bound} were to be expected of {of_one} a segment");
     let far = client.value::<i64>("SELECT count(*) FROM queue.attempts WHERE state = 'scheduled' AND id & 15 >= 8");
     assert_eq!(far, 5 * TURNS * 8);
     client.run("CREATE EXTENSION pgstattuple");
-    let dead = format!("SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint {tables}");
-    assert_eq!(client.value::<i64>(&dead), 0);
+    assert_eq!(client.value::<i64>(&format!("SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint {tables}")), 0);
     let check = "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
                  JOIN pg_class AS t ON t.oid = i.indrelid
                  WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '_[0-9]$'";
     assert!(client.value::<i64>(check) >= 90);
-    // Those that are far run when their time has come, the others in their order.
+    // Jobs with a far time run when it comes, the others in their order.
     let jobs =
         client.query("SELECT job_id FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id LIMIT 20", &[]).unwrap();
     for job in &jobs {
         client.query("SELECT queue.reschedule($1, now())", &[&job.get::<_, i64>(0)]).unwrap();
     }
-    let claimed = client.query("SELECT priority, job_id FROM queue.claim('q', 100000)", &[]).unwrap();
-    let order: Vec<(i32, i64)> = claimed.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let order: Vec<(i32, i64)> = client.rows("SELECT priority, job_id FROM queue.claim('q', 100000)");
     assert_eq!(order.len() as i64, (WAITING - 5) * TURNS * 8 + 20);
     assert!(order.is_sorted(), "seed {seed}: not in order");
 }
@@ -288,7 +275,7 @@ fn sessions_that_are_ended_in_the_middle_of_a_step_do_not_stop_the_ring() {
         for _ in 0..2 {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // It may be ended at any time.
+                    // The session may be terminated at any time.
                     let Ok(mut session) = cluster.config().connect(postgres::NoTls) else { continue };
                     while session.batch_execute("SELECT queue.maintain()").is_ok() && !stop.load(Ordering::Relaxed) {}
                 }
@@ -297,14 +284,14 @@ fn sessions_that_are_ended_in_the_middle_of_a_step_do_not_stop_the_ring() {
         for n in 0..12 {
             let before = fillings(&mut client);
             fill(&mut client);
-            wait::until("the next segment is open", || {
+            wait::until_true("the next segment is open", || {
                 if n < 9 {
                     let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                                WHERE query ~ 'queue.maintain' AND pid <> pg_backend_pid() AND random() < $1
                                   OR backend_type = 'pg_queue worker' AND random() < 0.05";
                     client.query(sql, &[&(random.between(1, 9) as f64 / 20.0)]).unwrap();
                 }
-                (fillings(&mut client) > before).then_some(())
+                fillings(&mut client) > before
             });
         }
     });
@@ -313,7 +300,7 @@ fn sessions_that_are_ended_in_the_middle_of_a_step_do_not_stop_the_ring() {
     assert_eq!(client.value::<i64>("SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs"), 0);
 }
 
-/// How many rows say something of attempts that are not there.
+/// The number of log rows about attempts that do not exist.
 fn strays(client: &mut Client) -> i64 {
     let logs = (0..10).flat_map(|n| ["claim", "outcome", "note"].map(|log| (log, n)));
     let rows = logs.map(|(log, n)| {
@@ -367,12 +354,12 @@ fn an_attempt_that_went_with_its_queue_is_ended_by_nobody_also_after_a_crash() {
         let error = client.batch_execute(&sql).expect_err(&sql);
         assert_eq!(error::code(&error), "QJ001", "{sql}: {error:?}");
     }
-    // Of a segment that is being emptied the attempts go first.
-    wait::until("no row says something of attempts that are not there", || (strays(&mut client) == 0).then_some(()));
+    // When a segment is emptied, its attempts are deleted first.
+    wait::until_true("no row says something of attempts that are not there", || strays(&mut client) == 0);
 }
 
 #[test]
-fn whoever_ends_many_while_their_queue_is_dropped_is_told_no_nonsense() {
+fn ending_many_jobs_while_their_queue_is_dropped_fails_only_with_known_codes() {
     let seed = random::seed("dropped");
     let cluster = cluster(&["pg_queue.segment_age = 1"]);
     let stop = AtomicBool::new(false);
@@ -431,6 +418,6 @@ fn whoever_ends_many_while_their_queue_is_dropped_is_told_no_nonsense() {
         }
     });
     let mut client = cluster.connect();
-    wait::until("nothing is said of attempts that are not there", || (strays(&mut client) == 0).then_some(()));
+    wait::until_true("nothing is said of attempts that are not there", || strays(&mut client) == 0);
     assert!(!cluster.log().contains(" XX0"), "seed {seed}");
 }

@@ -1,32 +1,25 @@
-//! What may go wrong while segments are closed, moved out of, copied and emptied: each meeting of the storage
-//! duty with somebody else, one by one. The background worker is switched off where its steps are to be seen one
-//! at a time: `queue.maintain()` does one step a call.
+//! The storage duty meets other sessions while segments are closed, moved, copied and emptied, one case a test. The
+//! worker is off where single steps matter: `queue.maintain()` does one step a call.
 
 use crate::faults::held::{hold_session, release};
-use crate::shared::Sql;
+use crate::shared::*;
 use crate::storage::segments::{cluster, fillings, has_turned};
-use postgres::Client;
-use queue_tests::error;
-use queue_tests::{Cluster, wait};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
-/// Attempts after which a segment is closed.
+/// The number of attempts after which a segment is closed.
 pub const ROWS: i64 = 1000;
 
-/// A server on which nothing happens to the segments but by `maintain`.
+/// A server on which only `maintain` changes segments.
 pub fn still(lines: &[&str]) -> Cluster {
     let lines: Vec<&str> = ["pg_queue.worker = off"].iter().chain(lines).copied().collect();
     cluster(&lines)
 }
 
-/// One step of the storage duty, and whatever else is due.
+/// Does one step of the storage duty, and all other due duties.
 pub fn maintain(client: &mut Client) {
     client.run("SELECT queue.maintain()");
 }
 
-/// Makes steps until a condition is true.
+/// Does steps until the condition is true.
 pub fn drive(client: &mut Client, what: &str, condition: &str) {
     wait::until(what, || {
         if is(client, condition) {
@@ -41,7 +34,7 @@ pub fn is(client: &mut Client, condition: &str) -> bool {
     client.value(&format!("SELECT {condition}"))
 }
 
-/// A condition: the segment is in one of these states now.
+/// The condition that the segment is in one of these states.
 pub fn in_state(segment: i64, states: &str) -> String {
     format!(
         "(SELECT state IN ({states}) FROM queue_internal.segment_log WHERE segment = {segment}
@@ -49,14 +42,13 @@ pub fn in_state(segment: i64, states: &str) -> String {
     )
 }
 
-/// Makes steps until the living of segment 0 begin to move, and the table of history is there into which the next step
-/// copies.
+/// Does steps until the living jobs of segment 0 start to move. The history table for the next step then exists.
 pub fn drive_to_move(client: &mut Client) {
     let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue_internal.history'::regclass)";
     drive(client, "the living begin to move", &format!("{} AND {has_table}", in_state(0, "'m'")));
 }
 
-/// The young segment that is open.
+/// The open young segment.
 pub fn open_segment(client: &mut Client) -> i64 {
     client.value::<i64>(
         "SELECT segment::bigint FROM (SELECT DISTINCT ON (segment) segment, state FROM queue_internal.segment_log
@@ -64,7 +56,7 @@ pub fn open_segment(client: &mut Client) -> i64 {
     )
 }
 
-/// Enqueues so many jobs in one transaction.
+/// Enqueues this number of jobs in one transaction.
 pub fn enqueue(client: &mut Client, count: i64, options: &str) {
     let sql = format!(
         "SELECT count(*) FROM queue.enqueue_many('q', array_fill('{{}}'::jsonb, ARRAY[$1::bigint::int]){options})"
@@ -72,26 +64,26 @@ pub fn enqueue(client: &mut Client, count: i64, options: &str) {
     client.query(&sql, &[&count]).unwrap();
 }
 
-/// Fills the open segment with jobs that are done, so that it will be closed at the next step.
+/// Fills the open segment with completed jobs, so that the next step closes it.
 pub fn fill(client: &mut Client) {
     enqueue(client, ROWS, ", priority => -5");
     assert_eq!(client.work_off("q", ROWS), ROWS);
 }
 
-/// Fills the open segment and has the ring turn, with or without a worker, until it was filled so many times.
+/// Fills the open segment and lets the ring turn this number of times, with or without a worker.
 pub fn turn(client: &mut Client, times: i64) {
     for _ in 0..times {
         let before = fillings(client);
         fill(client);
-        wait::until("the next segment is open", || {
+        wait::until_true("the next segment is open", || {
             maintain(client);
-            has_turned(client, before).then_some(())
+            has_turned(client, before)
         });
     }
 }
 
-/// Fills the open segment with 400 jobs that live and many that have ended. The living come first, and the first batch
-/// of a move does not come to the end.
+/// Fills the open segment with 400 living jobs and many ended ones. The living ones come first, and the first batch of
+/// a move does not reach the last of them.
 fn leave_living(client: &mut Client) {
     client.run("BEGIN");
     enqueue(client, 400, ", priority => 5");
@@ -104,18 +96,18 @@ pub fn claim_one(client: &mut Client) -> Option<(i64, i64)> {
     client.query_opt("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap().map(|row| (row.get(0), row.get(1)))
 }
 
-/// Waits until the views show so many completed jobs. With reclaim_delay = 0 a segment may be emptied while a
-/// statement reads, which misses its jobs then; the next one finds them in history.
+/// Waits until the views show this number of completed jobs. With reclaim_delay = 0 a segment may be emptied during a
+/// query, which then misses its jobs. The next query finds them in history.
 pub fn wait_completed(client: &mut Client, count: i64) {
     let sql = "SELECT count(*) FROM queue.jobs WHERE state = 'completed'";
     let mut last = 0;
-    wait::until(&format!("{count} jobs are seen to be completed"), || {
+    wait::until_true(&format!("{count} jobs are seen to be completed"), || {
         let found = client.value::<i64>(sql);
         if found != last {
             eprintln!("{found} are completed");
             last = found;
         }
-        (found == count).then_some(())
+        found == count
     });
 }
 
@@ -139,7 +131,7 @@ fn a_request_that_came_too_late_for_an_attempt_is_served_before_the_attempts_seg
     assert!(is(&mut canceller, &format!("queue.cancel({job}) = 'cancelling'")));
     worker.run(&format!("SELECT queue.fail({id}, 'once')"));
     canceller.run("COMMIT");
-    // The next attempt lies in another segment; nobody can cancel it while its claim is open.
+    // The next attempt lies in another segment. It cannot be cancelled while its claim is open.
     next_worker.run("BEGIN");
     assert_eq!(claim_one(&mut next_worker).unwrap().1, job);
     drive(&mut client, "the segment is being reclaimed", &in_state(first, "'m', 'd', 'p', 'e', 'f'"));
@@ -234,11 +226,11 @@ fn prepared_producers_fill_segments_too_and_hold_them() {
         client.run(&format!("PREPARE TRANSACTION 'p{n}'"));
         client.run(&format!("COMMIT PREPARED 'p{n}'"));
         assert_eq!(client.work_off("q", ROWS), ROWS);
-        wait::until("the next segment is open", || has_turned(&mut client, before).then_some(()));
+        wait::until_true("the next segment is open", || has_turned(&mut client, before));
     }
     assert!(is(&mut client, &in_state(0, "'c'")));
     drop(client);
-    // Its locks are there again after a crash.
+    // A crash recovery restores its locks.
     cluster.restart_killed();
     let mut client = cluster.connect();
     turn(&mut client, 2);
@@ -256,8 +248,7 @@ fn a_step_that_is_rolled_back_is_done_again() {
     leave_living(&mut client);
     drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
     for _ in 0..3 {
-        let sql = "SELECT count(*) / (count(*) - count(*)) FROM queue.maintain()";
-        let error = client.query(sql, &[]).unwrap_err();
+        let error = client.query("SELECT count(*) / (count(*) - count(*)) FROM queue.maintain()", &[]).unwrap_err();
         assert_eq!(error::code(&error), "22012");
     }
     assert!(is(&mut client, &in_state(0, "'m'")));
@@ -273,20 +264,20 @@ fn a_claim_that_passes_by_a_batch_which_is_rolled_back_finds_its_jobs_later() {
     leave_living(&mut client);
     drive_to_move(&mut client);
     drop(client);
-    // Memory knows nothing, so that a claim reads the logs.
+    // Memory knows nothing, so a claim reads the logs.
     cluster.restart();
     let mut client = cluster.connect();
-    // The batch stays open, its marks with it.
+    // The batch stays open with its marks.
     let mut mover = cluster.connect();
     let pid = mover.value::<i64>("SELECT pg_backend_pid()::bigint");
     thread::scope(|scope| {
         scope.spawn(move || {
             mover.query("SELECT count(*), pg_sleep(60) FROM queue.maintain()", &[]).unwrap_err();
         });
-        wait::until("the batch is open", || {
+        wait::until_true("the batch is open", || {
             let sql =
                 format!("(SELECT coalesce(wait_event = 'PgSleep', false) FROM pg_stat_activity WHERE pid = {pid})");
-            is(&mut client, &sql).then_some(())
+            is(&mut client, &sql)
         });
         assert!(claim_one(&mut client).is_none(), "a job was claimed while its mark was open");
         client.run(&format!("SELECT pg_cancel_backend({pid})"));
@@ -336,17 +327,17 @@ fn the_ring_turns_again_when_it_may() {
     for _ in 0..12 {
         fill(&mut client);
     }
-    wait::until("all segments are full", || (fillings(&mut client) == 9).then_some(()));
+    wait::until_true("all segments are full", || fillings(&mut client) == 9);
     for _ in 0..3 {
         fill(&mut client);
     }
     client.run("ALTER SYSTEM SET pg_queue.reclaim = on");
     client.run("SELECT pg_reload_conf()");
-    wait::until("the ring has turned", || (fillings(&mut client) > 9).then_some(()));
+    wait::until_true("the ring has turned", || fillings(&mut client) > 9);
 }
 
-/// Holds the next step of the duty open for a while, in a session of its own: its batch is neither committed
-/// nor rolled back while `meanwhile` runs.
+/// Holds the duty's next step open for this time, in its own session. Its batch is not committed while `meanwhile`
+/// runs.
 fn during_a_step(cluster: &Cluster, client: &mut Client, seconds: f64, meanwhile: impl FnOnce(&mut Client)) {
     let mut mover = cluster.connect();
     let pid = mover.value::<i64>("SELECT pg_backend_pid()::bigint");
@@ -354,20 +345,20 @@ fn during_a_step(cluster: &Cluster, client: &mut Client, seconds: f64, meanwhile
         scope.spawn(move || {
             mover.query(&format!("SELECT count(*), pg_sleep({seconds}) FROM queue.maintain()"), &[]).unwrap();
         });
-        wait::until("the step is open", || {
+        wait::until_true("the step is open", || {
             let sql =
                 format!("(SELECT coalesce(wait_event = 'PgSleep', false) FROM pg_stat_activity WHERE pid = {pid})");
-            is(client, &sql).then_some(())
+            is(client, &sql)
         });
         meanwhile(client);
     });
 }
 
 #[test]
-fn whoever_meets_a_job_on_the_move_follows_it() {
+fn a_session_that_meets_a_moved_job_follows_it() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
-    // First attempts and later ones, waiting and running.
+    // First and later attempts, waiting and running.
     enqueue(&mut client, 30, ", priority => 5");
     let claimed: Vec<i64> =
         client.query("SELECT id FROM queue.claim('q', 30)", &[]).unwrap().iter().map(|row| row.get(0)).collect();
@@ -375,7 +366,7 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
     enqueue(&mut client, 30, ", priority => 6");
     fill(&mut client);
     fill(&mut client);
-    // Every other job of either kind runs.
+    // Every second job of either kind runs.
     let jobs: Vec<i64> = client
         .query("SELECT job_id FROM queue.jobs WHERE state = 'ready' ORDER BY 1", &[])
         .unwrap()
@@ -386,8 +377,7 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
     for &job in jobs.iter().skip(1).step_by(2) {
         client.run(&format!("SELECT queue.reprioritize({job}, -9)"));
     }
-    let claimed = client.query("SELECT id, job_id FROM queue.claim('q', 30)", &[]).unwrap();
-    let running: Vec<(i64, i64)> = claimed.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let running: Vec<(i64, i64)> = client.rows("SELECT id, job_id FROM queue.claim('q', 30)");
     let waiting: Vec<i64> = jobs.iter().copied().step_by(2).collect();
     drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
     let all: Vec<i64> = waiting.iter().copied().chain(running.iter().map(|&(_, job)| job)).collect();
@@ -412,7 +402,7 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
                 scope.spawn(verb(format!("SELECT queue.cancel({}, 'stop')", running[offset + 5].1)));
                 scope.spawn(verb(format!("SELECT queue.cancel({}, 'stop', force => true)", running[offset + 6].1)));
                 scope.spawn(verb(format!("SELECT queue.complete_many(ARRAY[{}])", running[offset + 7].0)));
-                // Each end of a batch, those of all kinds in one call.
+                // Each kind of end for many, in one call.
                 let ids: Vec<i64> = running[offset + 8..offset + 12].iter().map(|&(id, _)| id).collect();
                 scope.spawn(verb(format!(
                     r#"SELECT queue.end_batch('[{{"complete": {{"id": {}, "result": 3}}}},
@@ -434,7 +424,7 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
         });
     });
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
-    // What was noted is known after a crash, too.
+    // Notes are known after a crash, too.
     drop(client);
     cluster.restart_killed();
     let mut client = cluster.connect();
@@ -476,7 +466,7 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
 }
 
 #[test]
-fn who_reads_a_toast_table_is_waited_for_and_makes_nobody_wait() {
+fn the_ring_waits_for_readers_of_a_toast_table_and_blocks_no_other_session() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     client.run(&format!("SELECT queue.enqueue('q', {})", large(30_000)));
@@ -504,12 +494,10 @@ fn what_is_rolled_back_is_emptied_too() {
     client.run("BEGIN");
     enqueue(&mut client, 10, "");
     client.run("ROLLBACK");
-    wait::until("the dead rows are gone", || {
-        is(&mut client, "pg_relation_size('queue_internal.attempt_0') = 0").then_some(())
-    });
+    wait::until_true("the dead rows are gone", || is(&mut client, "pg_relation_size('queue_internal.attempt_0') = 0"));
 }
 
-/// Keeps jobs coming and going, a few of which stay, until it is told to stop; a few segments a second.
+/// Enqueues and completes jobs, and leaves a few living, until it is stopped. Some segments turn each second.
 pub fn load(cluster: &Cluster, stop: &AtomicBool) {
     let mut client = cluster.connect();
     while !stop.load(Ordering::Relaxed) {
@@ -529,13 +517,13 @@ fn what_commits_while_a_start_counts_the_rows_is_counted() {
     enqueue(&mut client, 1, "");
     assert_eq!(client.work_off("q", 1), 1);
     assert_eq!(release(held), "");
-    // If the count left this job out, the segment would stay open until the next job.
+    // If the count missed this job, the segment would stay open until the next job.
     drive(&mut client, "history has the job", "(SELECT count(*) = 1 FROM queue_internal.history)");
 }
 
 #[test]
 fn an_open_transaction_s_jobs_count_as_living_though_a_start_has_counted_the_rows_meanwhile() {
-    // They are there before the count, or come in its middle.
+    // The jobs exist before the count, or come in the middle of it.
     for comes_late in [false, true] {
         let cluster = still(&[]);
         let mut client = cluster.connect();
@@ -548,11 +536,11 @@ fn an_open_transaction_s_jobs_count_as_living_though_a_start_has_counted_the_row
         } else {
             enqueue(&mut open, ROWS, "");
         }
-        // Both open segments are counted: a young one and a half of old.
+        // Both open segments are counted: a young one and an old one.
         (0..5).for_each(|_| maintain(&mut client));
         open.run("COMMIT");
         drive(&mut client, "the segment is closed", &in_state(0, "'c'"));
-        // More than a twentieth still lives. With fewer, the segment would be moved though no segment is needed.
+        // More than a twentieth lives. Below that, the segment would be moved without need.
         client.work_off("q", ROWS * 92 / 100);
         (0..5).for_each(|_| maintain(&mut client));
         assert!(is(&mut client, &in_state(0, "'c'")), "the segment is moved");

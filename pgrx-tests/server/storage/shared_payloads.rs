@@ -1,16 +1,14 @@
 //! Payloads that several attempts or jobs share, over moves and copies.
 
-use crate::shared::Sql;
+use crate::shared::*;
 use crate::storage::segments_races::{claim_one, drive, fill, in_state, is, large, open_segment, still, turn};
-use postgres::Client;
 
 #[test]
 fn a_payload_referred_to_outlives_the_segment_that_it_lies_in_also_for_an_ended_job() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     for pieces in [70, 300, 30_000] {
-        let sql = format!("SELECT queue.enqueue('q', {})", large(pieces));
-        let job = client.value::<i64>(&sql);
+        let job = client.value::<i64>(&format!("SELECT queue.enqueue('q', {})", large(pieces)));
         let payload = large(pieces);
         let (id, _) = claim_one(&mut client).unwrap();
         let first = open_segment(&mut client);
@@ -28,8 +26,7 @@ fn a_payload_referred_to_outlives_the_segment_that_it_lies_in_also_for_an_ended_
         drive(&mut client, "the second attempt's segment is empty", &in_state(segment, "'f'"));
         assert!(is(&mut client, &is_whole), "{pieces}: history");
         client.run(&format!("SELECT queue.retry({job})"));
-        let sql = format!("SELECT id, payload = {payload} FROM queue.claim('q')");
-        let row = client.query_one(&sql, &[]).unwrap();
+        let row = client.query_one(&format!("SELECT id, payload = {payload} FROM queue.claim('q')"), &[]).unwrap();
         assert!(row.get::<_, Option<bool>>(1).unwrap_or(false), "{pieces}: the retried job has lost its payload");
         client.run(&format!("SELECT queue.complete({})", row.get::<_, i64>(0)));
         assert_eq!(client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE job_id = {job}")), 1);
@@ -53,7 +50,7 @@ fn a_payload_that_moved_with_its_attempt_is_that_of_the_next_ones() {
     client.run(&format!("SELECT queue.reprioritize({job}, 3)"));
     fill(&mut client);
     drive(&mut client, "the segment is drained", &in_state(0, "'d'"));
-    // The second attempt has moved with its payload; its old row is there still.
+    // The second attempt has moved with its payload. Its old row still exists.
     assert!(is(&mut client, &is_whole));
     fail(&mut client);
     assert!(is(&mut client, &is_whole));
@@ -107,7 +104,7 @@ fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() 
         assert!([kept, late, fails].iter().all(|&job| is_whole(&mut client, job)));
     }
     assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE job_id = {ends}")), 0);
-    // One copy is forgotten, the others are not.
+    // One copy is forgotten, the others are kept.
     client.run(&format!("SELECT queue.forget({kept})"));
     assert!(!is_whole(&mut client, kept));
     assert!([late, fails].iter().all(|&job| is_whole(&mut client, job)));

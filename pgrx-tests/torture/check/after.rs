@@ -1,5 +1,4 @@
-//! Jobs that are after others: none runs before these have ended as it asks, none is skipped or still held without
-//! reason.
+//! Predecessors: no successor runs before they have ended as it requires, and none is skipped or held without reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +6,7 @@ use super::case::Case;
 use crate::ledger::{End, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
-/// What has become of a predecessor, as far as it can be known.
+/// What is known about a predecessor's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Completed,
@@ -22,11 +21,11 @@ struct Look<'a> {
     case: &'a Case<'a>,
     /// Ended attempts of each job.
     ends: BTreeMap<i64, Vec<(&'a str, Micros)>>,
-    /// Jobs that a committed call has completed, in queues that keep nothing.
+    /// Jobs of queues that keep nothing, completed by a committed call.
     completed: BTreeSet<i64>,
     /// Jobs that a call has changed, or may have: retried, cancelled, moved.
     touched: BTreeSet<i64>,
-    /// Queues of which all dead jobs were retried.
+    /// Queues whose dead jobs were all retried.
     retried: BTreeSet<usize>,
 }
 
@@ -85,7 +84,7 @@ impl<'a> Look<'a> {
             Some("dead") => Fate::Dead,
             Some("cancelled" | "skipped" | "expired") => Fate::Cancelled,
             Some("held") => Fate::Held,
-            // A change may have run it again, and it may have been dropped with its queue since.
+            // A change may have run it again. It may also have been dropped with its queue.
             None if self.completed.contains(&job) && !self.touched.contains(&job) => Fate::Completed,
             _ => Fate::Unknown,
         }
@@ -95,7 +94,7 @@ impl<'a> Look<'a> {
         self.case.world.jobs.get(&job.id).map_or("", |seen| seen.state.as_str())
     }
 
-    /// Everything has ended: only what waits for a dead job, or for a job that does, may still be held.
+    /// When everything has ended, only successors of a dead job, or of such successors, may still be held.
     fn held(&self, job: &Job) -> Option<String> {
         let fates: Vec<Fate> = job.after.iter().map(|job| self.fate(*job)).collect();
         let by_dead = match job.upon {
@@ -109,7 +108,7 @@ impl<'a> Look<'a> {
             .then(|| format!("a held job is stranded: {job:?}, which is after {fates:?}"))
     }
 
-    /// A job is skipped for a predecessor that was cancelled or is gone; or there is no failure for it to wait for.
+    /// A job is skipped if a predecessor was cancelled or is gone, or if no failure remains to wait for.
     fn skipped(&self, job: &Job) -> Option<String> {
         let is_said = |job: &i64| matches!(self.fate(*job), Fate::Completed) && !self.touched.contains(job);
         let is_wrong = match job.upon {
@@ -121,8 +120,7 @@ impl<'a> Look<'a> {
         (self.state(job) == "skipped" && is_wrong).then(|| format!("a job is skipped without reason: {job:?}"))
     }
 
-    /// No attempt of it was claimed before its predecessors had ended. A retry releases a held job, whatever it is
-    /// after.
+    /// No attempt was claimed before its predecessors had ended. A retry releases a held job whatever its predecessors.
     fn early(&self, job: &Job) -> Option<String> {
         let claims = self.case.world.attempts.values().filter(|seen| seen.job == job.id);
         let claimed = claims.filter_map(|seen| seen.claimed_at).min()?;
@@ -134,7 +132,7 @@ impl<'a> Look<'a> {
             "failed" => &["dead", "timed_out"],
             _ => &["completed", "dead", "timed_out", "cancelled", "skipped"],
         };
-        // Of queues that keep nothing it is not known when their jobs have ended.
+        // For queues that keep nothing, the end times of jobs are unknown.
         let mut known = job.after.iter().filter(|job| self.case.world.jobs.contains_key(job)).peekable();
         known.peek()?;
         let has_ended = |job: &i64| {

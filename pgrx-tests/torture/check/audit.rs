@@ -1,4 +1,4 @@
-//! `queue.check()`, which holds rows, counters and memory against each other, has nothing to say.
+//! `queue.check()`, which compares rows, counters and memory, reports nothing.
 
 use postgres::Client;
 

@@ -1,10 +1,10 @@
-//! What the server counts is what its rows say: statistics, dead letters, slots of schedules, stages.
+//! The server's counts agree with its rows: statistics, dead letters, slots of schedules, stages.
 
 use std::collections::BTreeMap;
 
 use postgres::Client;
 
-/// Stages are summed up. Queues that keep nothing, or were made anew, have fewer rows than counts.
+/// Summed over stages. Queues that keep nothing, or were created again, have fewer rows than counts.
 const STATS: &str = "
     WITH s AS (SELECT queue_name, concat_ws(' ', sum(ready), sum(scheduled), sum(retrying), sum(running), sum(dead),
     sum(enqueued),
@@ -37,7 +37,7 @@ const SLOTS: &str = "
     SELECT headers ->> 'schedule', (extract(epoch FROM (headers ->> 'slot')::timestamptz) * 1000)::bigint, count(*)
     FROM queue.jobs WHERE queue_name = 'ticking' AND headers ? 'slot' GROUP BY 1, 2 ORDER BY 1, 2";
 
-/// The period of the schedule `tick`, none of whose slots is missed.
+/// The period of the schedule `tick`, which misses no slots.
 pub const TICK_MS: i64 = 200;
 
 pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {

@@ -1,4 +1,4 @@
-//! What a checker looks at: the ledger, and what the database says in the end.
+//! The input of a checker: the ledger, and the database's final state.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use postgres::Client;
 
 use crate::ledger::{Ledger, Micros};
 
-/// What a checker looks at.
+/// The input of a checker.
 pub struct Case<'a> {
     pub ledger: &'a Ledger,
     pub world: &'a World,
@@ -15,11 +15,11 @@ pub struct Case<'a> {
     /// Those in which another server took over. What was committed when nothing waited for the standby any more, as by
     /// a worker that was ended while it waited, was seen before, and is not there after.
     pub promotions: &'a [(Micros, Micros)],
-    /// What servers call a time is not the ledger's time.
+    /// True if the servers' times are not comparable with the ledger's.
     pub clock_was_set: bool,
 }
 
-/// A job, as `queue.jobs` has it.
+/// A row of `queue.jobs`.
 #[derive(Debug, Clone)]
 pub struct SeenJob {
     pub queue: String,
@@ -28,7 +28,7 @@ pub struct SeenJob {
     pub flow: Option<i64>,
 }
 
-/// An attempt, as `queue.attempts` has it.
+/// A row of `queue.attempts`.
 #[derive(Debug, Clone)]
 pub struct SeenAttempt {
     pub job: i64,
@@ -38,7 +38,7 @@ pub struct SeenAttempt {
     pub finished_at: Option<Micros>,
 }
 
-/// What the database says when everything is over.
+/// The database's state when everything is over.
 #[derive(Debug, Default)]
 pub struct World {
     pub jobs: BTreeMap<i64, SeenJob>,
@@ -48,12 +48,12 @@ pub struct World {
 }
 
 impl Case<'_> {
-    /// Whether the server has lost its memory between these times.
+    /// True if the server lost its memory between these times.
     pub fn has_crashed(&self, from: Micros, to: Micros) -> bool {
         is_among(self.crashes, from, to)
     }
 
-    /// Whether another server took over between these times.
+    /// True if another server took over between these times.
     pub fn was_promoted(&self, from: Micros, to: Micros) -> bool {
         is_among(self.promotions, from, to)
     }

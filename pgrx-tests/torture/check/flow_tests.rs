@@ -1,11 +1,11 @@
-//! As `tests`, of flows, steps and events.
+//! As `tests`, for flows, steps and events.
 
 use super::case::{SeenAttempt, SeenJob, World};
 use super::tests::{deal, enqueued, found, job, seen};
 use super::{flows, loss, topics};
 use crate::ledger::{End, Fact, Fate, Job, Ledger, OwnFlow, What};
 
-/// A world with a job of the queue `flowing` in this state, a member of a flow or not.
+/// A world with a job of queue `flowing` in this state, as a member of this flow, if any.
 fn flowing(world: &mut World, id: i64, state: &str, flow: Option<i64>) {
     let (queue, token) = ("flowing".to_owned(), String::new());
     world.jobs.insert(id, SeenJob { queue, state: state.to_owned(), token, flow });
@@ -47,7 +47,7 @@ fn a_flow_that_is_held_for_no_member() {
         let (mut ledger, mut world) = (Ledger::default(), World::default());
         let own_flow = Some(OwnFlow { runs: true, is_fail_fast: false, is_any });
         enqueued(&mut ledger, &Job { own_flow, ..job("flowing", 1, 0) }, 10);
-        // Another member that is dead does not keep a flow whose first member has completed.
+        // With upon => 'any', a dead member does not hold a flow whose first member has completed.
         if is_any {
             flowing(&mut world, 4, "dead", Some(1));
         }
@@ -97,7 +97,7 @@ fn a_step_that_is_forgotten_or_was_never_committed() {
 fn an_event_that_has_reached_only_some_of_its_queues() {
     let mut ledger = Ledger::default();
     deal(&mut ledger, Fate::Committed, What::PublishLost { key: "mail.big", token: "e".to_owned() }, 10, 20);
-    // Where nothing is kept nothing is looked for; the binding of `narrow` need not have taken it.
+    // Queues that keep nothing are not checked. The binding of `narrow` may have been refused.
     for (queues, is_wrong) in [
         (&["plain", "limited"][..], false),
         (&["plain", "limited", "narrow"], false),

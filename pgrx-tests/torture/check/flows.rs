@@ -8,25 +8,25 @@ use super::case::Case;
 use crate::ledger::{End, Fate, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
-/// States in which a member holds nothing up.
+/// States of a member that hold nothing up.
 const OUT: [&str; 3] = ["completed", "cancelled", "skipped"];
 
 struct Look<'a> {
     case: &'a Case<'a>,
-    /// The members of each flow, as the views have them.
+    /// The members of each flow, by the views.
     members: BTreeMap<i64, Vec<i64>>,
-    /// When a job has ended, and was claimed first.
+    /// When a job ended, and when it was first claimed.
     ended: BTreeMap<i64, Micros>,
     claimed: BTreeMap<i64, Vec<Micros>>,
-    /// When the call was answered that has made a member.
+    /// When the call that made a member was answered.
     made: BTreeMap<i64, Micros>,
     /// Flows that end with their first completed member.
     any: BTreeSet<i64>,
-    /// The last time at which a job was suspended, with the time at which it goes on at the latest.
+    /// A job's last suspension, and the latest time at which it goes on.
     suspended: BTreeMap<i64, (Micros, Option<Micros>)>,
-    /// The members that a committed call has made.
+    /// Members made by committed calls.
     enqueued: BTreeMap<i64, Vec<i64>>,
-    /// Jobs that a manager has changed, or may have, and all that belongs to them: members of such flows, flows of such
+    /// Jobs that a manager has changed, or may have, with all related ones: members of such flows, flows of such
     /// members.
     touched: BTreeSet<i64>,
 }
@@ -84,8 +84,7 @@ impl<'a> Look<'a> {
                 _ => None,
             })
             .collect();
-        // A change of a flow is one of its members, and so on; a change of a member may end its flow, or run it once
-        // more.
+        // A change of a flow changes its members. A change of a member may end its flow, or run it again.
         loop {
             let before = touched.len();
             for (flow, members) in &members {
@@ -131,8 +130,7 @@ impl<'a> Look<'a> {
         self.case.world.jobs.get(&job).map_or("", |seen| seen.state.as_str())
     }
 
-    /// Everything has ended, and all flows were sealed: only a dead member, or one that is held itself, holds a flow
-    /// up.
+    /// When everything has ended and all flows were sealed, only a dead or held member holds a flow up.
     fn stranded(&self, flow: i64) -> Option<String> {
         let states: Vec<&str> = self.members(flow).iter().map(|member| self.state(*member)).collect();
         let mut is_held_up = states.iter().any(|state| ["dead", "held"].contains(state));
@@ -143,7 +141,7 @@ impl<'a> Look<'a> {
         (!is_held_up).then(|| format!("a flow is stranded: {flow}, whose members are {states:?}"))
     }
 
-    /// A flow ends, or runs, after its members. A job that runs may get others, for which it may wait once more or not.
+    /// A flow ends, or runs, after its members. A running job may get further members, and may wait for them.
     fn flow(&self, job: &Job) -> Option<String> {
         if self.touched.contains(&job.id) || self.state(job.id) != "completed" {
             return None;
@@ -156,7 +154,7 @@ impl<'a> Look<'a> {
             let is_first = |member: &i64| {
                 self.state(*member) == "completed" && self.ended.get(member).is_some_and(|at| at <= begun)
             };
-            // A member without a row in the logs and in history may have completed.
+            // A member without rows in the logs and in history may have completed.
             let has_one = made.iter().any(|member| is_first(member) || self.state(*member).is_empty());
             return (!has_one).then(|| format!("a flow has run or ended at {begun}, before its first member: {job:?}"));
         }
@@ -168,7 +166,7 @@ impl<'a> Look<'a> {
         Some(format!("a flow has run or ended at {begun}, before its member {late}: {job:?}"))
     }
 
-    /// A job that was suspended is not claimed before what it has made has ended, or its time has come.
+    /// A suspended job is not claimed before the jobs that it made have ended, or its time has come.
     fn suspended(
         &self,
         attempt: i64,
@@ -189,12 +187,10 @@ impl<'a> Look<'a> {
     }
 }
 
-/// A step that was done: what became of its deal, whether no savepoint took it back, when the deal ended, and its
-/// number.
+/// A step that was done: the fate of its deal, whether no savepoint undid it, when the deal ended, and its number.
 type Done = (Fate, bool, Micros, i64);
 
-/// What a look at a step has said. A run after a completed one begins without steps, so jobs that were run again do not
-/// count.
+/// The answers about steps. A run after a completed one begins without steps, so jobs that ran again do not count.
 fn steps(case: &Case<'_>) -> Vec<String> {
     let mut again: BTreeSet<i64> = BTreeSet::new();
     let mut done: BTreeMap<(i64, &str), Vec<Done>> = BTreeMap::new();
@@ -228,7 +224,7 @@ fn steps(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// Whether jobs of such a queue may be held or skipped in the end.
+/// True if jobs of such a queue may be held or skipped in the end.
 pub fn may_be_held(queue: &str) -> bool {
     QUEUES.iter().any(|known| known.name == queue && matches!(known.kind, Kind::Chained | Kind::Flowing))
 }

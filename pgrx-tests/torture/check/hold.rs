@@ -15,14 +15,14 @@ pub struct Hold<'a> {
     pub claim: &'a Claim,
     pub deal: i64,
     pub fate: Fate,
-    /// The claim was called.
+    /// When the claim was called.
     pub called: Micros,
-    /// It was held for sure, if `from` is before `until`.
+    /// The attempt was held with certainty, if `from` is before `until`.
     pub from: Micros,
     pub until: Micros,
 }
 
-/// What may end the hold of an attempt, but for its own deal: when that was called.
+/// The calls, outside of an attempt's own deal, that may end its hold.
 #[derive(Debug, Default)]
 struct Ends {
     of_attempt: BTreeMap<i64, Vec<Micros>>,
@@ -47,12 +47,12 @@ impl Ends {
     }
 }
 
-/// The holds of all claims, rolled back ones included, in the order of their beginning.
+/// The holds of all claims, also of rolled-back ones, in the order of their beginning.
 pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
     let ends = Ends::of(case);
     let mut holds = Vec::new();
     for deal in &case.ledger.deals {
-        // Where it was cut off, the last answer is the last sign of life.
+        // If the connection was lost, the last answer is the last sign of life.
         let last_sign = deal.facts.iter().map(Fact::last_sign).max().unwrap_or(deal.begun);
         for fact in &deal.facts {
             let What::Claimed(claim) = &fact.what else { continue };
@@ -68,7 +68,7 @@ pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
                 }
             };
             for time in ends.of_attempt.get(&claim.attempt).into_iter().flatten() {
-                // One that was rolled back counts as well: what its transaction claimed meanwhile had the place.
+                // A rolled-back end counts, too: its transaction may have used the place meanwhile.
                 at_most(*time);
             }
             ends.of_job.get(&claim.job).into_iter().flatten().for_each(|time| at_most(*time));
@@ -86,7 +86,7 @@ pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
     holds
 }
 
-/// The first moment at which more than `most` of these are held, with those that are.
+/// The first moment at which more than `most` of these are held, with the held ones.
 pub fn more_than<'a, 'b>(most: usize, holds: &[&'b Hold<'a>]) -> Option<Vec<&'b Hold<'a>>> {
     let mut held: Vec<&Hold<'_>> = Vec::new();
     for hold in holds.iter().filter(|hold| hold.from < hold.until) {

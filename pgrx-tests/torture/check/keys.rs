@@ -1,4 +1,4 @@
-//! Of each unique key one job lives at a time, and the newest contents that were asked for are what runs last.
+//! Each unique key has one living job at a time, and the newest requested contents run last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::case::Case;
 use super::loss;
 use crate::ledger::{Deal, End, Job, Micros, What};
 
-/// Since when, until when, and which job.
+/// Beginning, end, job.
 type Life = (Micros, Micros, i64);
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
@@ -19,7 +19,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
             jobs.entry(job.id).or_default().push((deal, job));
         }
     }
-    // When a job may have ended for the first time, and whether anything was done about it by hand.
+    // When a job may have ended first, and whether an operator changed it.
     let mut ended: BTreeMap<i64, Micros> = BTreeMap::new();
     let mut purged: BTreeMap<usize, Vec<Micros>> = BTreeMap::new();
     let mut meddled: BTreeMap<i64, bool> = BTreeMap::new();
@@ -56,7 +56,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         if !meddled.contains_key(id) && !purged.contains_key(&job.queue) {
             match job {
                 Job { version: Some(_), .. } => newest_version(case, *id, calls, &mut found),
-                // When the job has ended and its key has not, a call does nothing.
+                // If the job has ended and its key is still taken, a call does nothing.
                 Job { unique_for: Some(_), .. } => {}
                 _ => newest(case, *id, calls, &mut found),
             }
@@ -74,7 +74,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// The job has the contents of the last call that was to renew it, or of one that may have been the last.
+/// The job has the contents of the last call that should renew it, or of one that may have been the last.
 fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<String>) {
     let Some(seen) = case.world.jobs.get(&id) else { return };
     let first = calls.iter().map(|(deal, _)| deal.end_to).min().unwrap_or_default();
@@ -82,7 +82,7 @@ fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<Str
     let Some(last) = calls.iter().filter(|(deal, job)| counts(deal, job)).map(|(deal, _)| deal.end_from).max() else {
         return;
     };
-    // Prepared ones have ended when nobody knows.
+    // It is unknown when prepared deals ended.
     let is_perhaps = |deal: &Deal| deal.end_to >= last || deal.prepared || deal.is_cut;
     if !calls.iter().any(|(deal, job)| counts(deal, job) && is_perhaps(deal) && job.token == seen.token)
         && seen.state == "completed"
@@ -92,19 +92,19 @@ fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<Str
     }
 }
 
-/// The job has the contents of the call with the largest version, in whatever order the calls came.
+/// The job has the contents of the call with the largest version, in any order of the calls.
 fn newest_version(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<String>) {
     let Some(seen) = case.world.jobs.get(&id).filter(|seen| seen.state == "completed") else { return };
     let Some((_, newest)) = calls.iter().max_by_key(|(_, job)| job.version) else { return };
-    // Of equal ones the first counts.
+    // Of equal versions the first counts.
     let is_newest = calls.iter().any(|(_, job)| job.version == newest.version && job.token == seen.token);
     if !is_newest && !loss::unanswered(case).contains(seen.token.as_str()) {
         found.push(format!("job {id} has ended with another version than the newest: {seen:?}, of {calls:?}"));
     }
 }
 
-/// A key with `unique_for` stays taken for the time, even if its job has ended. Which call has made the job is not
-/// known, so the time that ends first counts.
+/// A key with `unique_for` stays taken for that time, even if its job has ended. It is unknown which call made the job,
+/// so the earliest end counts.
 fn taken(case: &Case<'_>, jobs: &BTreeMap<i64, Vec<(&Deal, &Job)>>, found: &mut Vec<String>) {
     let mut unknown: BTreeSet<(usize, Option<&str>)> = BTreeSet::new();
     let mut forgotten: BTreeSet<i64> = BTreeSet::new();
@@ -115,7 +115,7 @@ fn taken(case: &Case<'_>, jobs: &BTreeMap<i64, Vec<(&Deal, &Job)>>, found: &mut 
             _ => {}
         }
     }
-    // (queue, key): since when and until when it is taken for sure, and by which job.
+    // (queue, key): the time for which it is certainly taken, and by which job.
     let mut taken: BTreeMap<(usize, Option<&str>), Vec<Life>> = BTreeMap::new();
     for (id, calls) in jobs.iter().filter(|(id, _)| !forgotten.contains(id)) {
         let until = calls.iter().filter_map(|(deal, job)| Some(deal.begun + job.unique_for?)).min();

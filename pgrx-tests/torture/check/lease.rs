@@ -1,11 +1,11 @@
-//! A lease lasts as long as was answered: no attempt times out before.
+//! A lease lasts as long as answered: no attempt times out earlier.
 
 use std::collections::BTreeMap;
 
 use super::case::Case;
 use crate::ledger::{Fate, Micros, What};
 
-/// Clocks are read at different moments of a call.
+/// A call reads clocks at different moments.
 const GRACE: Micros = 5_000;
 
 /// What a worker was told.
@@ -14,12 +14,12 @@ struct Told {
     /// The deal of the claim, and when the claim was answered.
     deal: i64,
     answered: Micros,
-    /// By the claim: from its commit on.
+    /// By the claim: from its commit.
     commit: Micros,
     lease: Micros,
-    /// By the last heartbeat: when, until when, and whether its transaction has committed.
+    /// By the last heartbeat: its time, the lease's end, and whether its transaction committed.
     extended: Option<(Micros, Micros, bool)>,
-    /// By the last heartbeat that was not answered: when it was called, and when the lease ends if it has counted.
+    /// By the last heartbeat without an answer: its call, and the lease's end if it counted.
     unanswered: Option<(Micros, Micros)>,
 }
 
@@ -47,7 +47,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         if let What::Extended { attempt, until, length } = fact.what
             && let Some(one) = told.get_mut(&attempt)
             && one.extended.is_none_or(|(at, ..)| at < fact.from)
-            // Another claim of the same attempt may have been rolled back before.
+            // An earlier claim of the same attempt may have been rolled back.
             && fact.from >= one.answered
         {
             // In the claim's own transaction the lease begins with the commit.
@@ -63,7 +63,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         if let What::ExtendLost { attempt, length } = fact.what
             && let Some(one) = told.get_mut(&attempt)
         {
-            // Its connection has ended with it, so another heartbeat of the attempt came after it or before its call.
+            // The connection ended with it. So another heartbeat of the attempt came later, or before its call.
             one.unanswered = one.unanswered.max(Some((fact.from, fact.from + length)));
         }
     }
@@ -74,7 +74,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         let promised = match one.extended {
             None => one.commit + one.lease,
             Some((_, until, true)) => until,
-            // A longer lease that was not committed does not outlive a crash: the claim's begins anew then.
+            // An uncommitted longer lease does not survive a crash: the claim's lease begins anew then.
             Some((at, until, false)) if case.has_crashed(at, finished) => until.min(at + one.lease),
             Some((_, until, false)) => until,
         };

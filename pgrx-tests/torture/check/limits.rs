@@ -1,4 +1,4 @@
-//! Limits hold at every instant, rates in every period, and no job is in the hands of two.
+//! Limits hold at every instant, rates in every period, and no job is held by two workers.
 
 use std::collections::BTreeMap;
 
@@ -54,14 +54,14 @@ fn by_group<'a>(holds: &[&'a Hold<'a>]) -> BTreeMap<&'a str, Vec<&'a Hold<'a>>> 
     groups
 }
 
-/// No period has seen more starts than the limit says. A start was between the claim's call and its answer.
+/// No period has more starts than the limit. A start lies between the claim's call and its answer.
 fn rate(case: &Case<'_>, name: &str, limit: usize, mut starts: Vec<&Hold<'_>>, found: &mut Vec<String>) {
     starts.sort_by_key(|start| start.called);
     for (n, first) in starts.iter().enumerate() {
         let end = first.called + RATE_PERIOD;
         let within: Vec<_> =
             starts[n..].iter().take_while(|start| start.called < end).filter(|s| s.from < end).collect();
-        // Over a crash only what was committed is known.
+        // After a crash only committed work is known.
         let crashed = case.has_crashed(first.called, end);
         let counted = within.iter().filter(|start| !crashed || start.fate == Fate::Committed).count();
         if counted > limit {

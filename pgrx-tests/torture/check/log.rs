@@ -1,16 +1,16 @@
-//! No server says that something is broken.
+//! No server logs that something is broken.
 
-/// What no line of a server's log may have.
+/// Words that no line of a server's log may have.
 const BROKEN: &[&str] = &[" PANIC:", " XX000 ", " XX001 ", " XX002 ", "TRAP:", "inconsistent page"];
 
 pub fn check(logs: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     for line in logs.iter().flat_map(|log| log.lines()) {
-        // What follows an error has its SQLSTATE, too.
+        // Lines that follow an error have its SQLSTATE, too.
         if !["ERROR:", "FATAL:", "PANIC:", "WARNING:", "LOG:", "TRAP:"].iter().any(|level| line.contains(level)) {
             continue;
         }
-        // What a REINDEX CONCURRENTLY that was ended has left.
+        // An index that an interrupted REINDEX CONCURRENTLY has left.
         if line.contains("cannot reindex invalid index") {
             continue;
         }

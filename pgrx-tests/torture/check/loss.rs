@@ -1,5 +1,5 @@
-//! Nothing is lost, nothing is doubled: jobs are those whose enqueue was committed, effects are once per completed
-//! attempt, an attempt is claimed once and ends once.
+//! Nothing is lost or doubled: the jobs are those of committed enqueues, each completed attempt has one effect, and an
+//! attempt is claimed once and ends once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// Whether the views show all that a queue has had.
+/// True if the views show all jobs that a queue has had.
 fn is_kept(queue: usize) -> bool {
     !matches!(QUEUES[queue].kind, Kind::Brief | Kind::Coming)
 }
@@ -51,7 +51,7 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
         }
         match tokens.get(id) {
             None if unanswered.contains(seen.token.as_str()) => {}
-            // Of a call without an answer, too; what would tell so was erased.
+            // A call without an answer may have made it: the contents that would tell were erased.
             None if forgotten.contains(id) && seen.token.is_empty() => {}
             None => found.push(format!("a job is there that was never committed: {id} {seen:?}")),
             Some(tokens)
@@ -63,7 +63,7 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
             }
             _ => {}
         }
-        // Of jobs that are after others `after` says more.
+        // `after` checks jobs with predecessors.
         let may_be_held = flows::may_be_held(&seen.queue) && ["held", "skipped"].contains(&seen.state.as_str());
         let may_expire = seen.queue == "hurried" && seen.state == "expired";
         if !["completed", "dead", "cancelled"].contains(&seen.state.as_str()) && !may_be_held && !may_expire {
@@ -72,7 +72,7 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// Contents of calls that have counted without an answer: what jobs they became is not known.
+/// Contents of calls that have counted without an answer. Their jobs are unknown.
 pub fn unanswered<'a>(case: &Case<'a>) -> BTreeSet<&'a str> {
     let mut all = BTreeSet::new();
     for (_, fact) in case.ledger.committed() {
@@ -91,7 +91,7 @@ pub fn forgotten(case: &Case<'_>) -> BTreeSet<i64> {
     case.ledger.committed().filter_map(|(_, fact)| job(&fact.what)).collect()
 }
 
-/// Whether the job was run again, or renewed, by somebody.
+/// True if a client ran the job again, or renewed it.
 fn is_again(case: &Case<'_>, id: i64) -> bool {
     case.ledger.committed().any(|(_, fact)| match &fact.what {
         What::Retried { job } => *job == id,
@@ -119,7 +119,7 @@ fn effects(case: &Case<'_>, found: &mut Vec<String>) {
         match &fact.what {
             What::Retried { job } => *again.entry(*job).or_default() += 1,
             What::Enqueued(job) if job.renews => *again.entry(job.id).or_default() += 1,
-            // It may have renewed any job of its key.
+            // It may have renewed any job with its key.
             What::EnqueueLost { queue, key: Some(key), .. } => {
                 for (_, other) in case.ledger.committed() {
                     if let What::Enqueued(job) = &other.what
@@ -181,10 +181,10 @@ fn claims(case: &Case<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// What was answered as an end is the end.
+/// An answered end is final.
 fn ends(case: &Case<'_>, found: &mut Vec<String>) {
     let mut ended: BTreeMap<i64, (End, i64)> = BTreeMap::new();
-    // The fence never says yes after it has said no.
+    // Once the fence has refused an attempt, it never accepts it again.
     let mut refused: BTreeMap<i64, i64> = BTreeMap::new();
     for (_, fact) in case.ledger.all() {
         if let What::Refused { attempt } = fact.what {
@@ -213,7 +213,7 @@ fn ends(case: &Case<'_>, found: &mut Vec<String>) {
         let Some(seen) = case.world.attempts.get(&attempt) else { continue };
         let is_so = match end {
             End::Completed => seen.state == "completed",
-            // What was to be cancelled is cancelled instead.
+            // A job with a cancellation request is cancelled instead.
             End::Failed => ["failed", "dead", "cancelled", "superseded"].contains(&seen.state.as_str()),
             End::Released => ["released", "cancelled", "superseded"].contains(&seen.state.as_str()),
             End::Advanced => ["advanced", "cancelled"].contains(&seen.state.as_str()),
@@ -227,7 +227,7 @@ fn ends(case: &Case<'_>, found: &mut Vec<String>) {
 }
 
 impl Case<'_> {
-    /// The name of the job's queue, or nothing if the views do not have the job.
+    /// The name of the job's queue, or an empty text if the views do not have the job.
     pub fn queue_of(&self, job: i64) -> String {
         self.world.jobs.get(&job).map(|seen| seen.queue.clone()).unwrap_or_default()
     }

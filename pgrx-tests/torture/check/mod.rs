@@ -1,4 +1,4 @@
-//! The checkers: each holds the ledger, and what the database says in the end, against a promise.
+//! The checkers: each compares the ledger and the final database with one promise.
 
 mod after;
 mod audit;

@@ -1,7 +1,6 @@
-//! Nothing is claimed while something that ranks before it could have been.
-//!
-//! A job is *free* from the answer of the commit that enqueued it to the first call that may have touched it. It is
-//! jumped if it was free during a whole call that claimed another one which ranks behind it.
+//! No claim passes over a job that ranks before and could be claimed. A job is *free* from the answer of the commit
+//! that enqueued it to the first call that may have touched it. It is *jumped* if it was free during a whole call that
+//! claimed a job of a later rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +9,13 @@ use super::hold::Hold;
 use crate::ledger::{End, Fate, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
-/// For so long a session may hold what its client has been cut off from.
+/// How long a session may hold jobs after its client's connection was lost.
 const LINGERING: Micros = 3_000_000;
 
-/// For so long a claim that was committed and not answered may hold it: a lease, and once more after a crash.
+/// How long a committed claim without an answer may hold a job: a lease, and another one after a crash.
 const UNHEARD: Micros = 15_000_000;
 
-/// What became of a job, as far as order is concerned.
+/// The history of a job, as far as order is concerned.
 #[derive(Debug)]
 pub struct Life<'a> {
     pub job: &'a Job,
@@ -25,7 +24,7 @@ pub struct Life<'a> {
     pub touched: Micros,
     /// The first call that may have ended it for good.
     ended: Micros,
-    /// Its place or its time has changed.
+    /// Its priority or its time has changed.
     is_moved: bool,
 }
 
@@ -58,7 +57,7 @@ pub fn check(case: &Case<'_>, holds: &[Hold<'_>]) -> Vec<String> {
                 for life in lives.into_iter().filter(|life| !life.is_moved) {
                     groups.entry(&life.job.group).or_default().push(life);
                 }
-                // What has failed comes again before all others.
+                // A failed job comes again before all others.
                 for claim in claims.iter().filter(|claim| claim.claim.number == 1) {
                     let Some(group) = groups.get(&claim.claim.group) else { continue };
                     if let Some(jumped) = jumped(group, claim, |life| life.ended) {
@@ -80,8 +79,8 @@ fn jumped<'a, 'b>(lives: &[&'b Life<'a>], claim: &Hold<'_>, end: impl Fn(&Life<'
     lives[..there].iter().copied().find(|life| (life.job.priority, life.job.id) < rank && end(life) > claim.from)
 }
 
-/// In strict order a job that has failed holds its group: nothing else of it is claimed from the answer of the
-/// failure's commit to the first call that may have touched the job then.
+/// In strict order a failed job holds its group: no other job of it is claimed from the answer of the failure's commit
+/// to the first call that may have touched the failed job.
 fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     let groups: BTreeMap<i64, &Option<String>> =
@@ -90,12 +89,12 @@ fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<Str
     for (deal, fact) in case.ledger.committed() {
         let What::Ended { job, end: End::Failed, .. } = fact.what else { continue };
         let Some(group) = groups.get(&job) else { continue };
-        // A job that was to be cancelled is cancelled by its failure.
+        // A job with a cancellation request is cancelled by its failure.
         if deal.is_cut || touches.cancels.contains(&job) {
             continue;
         }
         let of_job = touches.of_job.get(&job).into_iter().flatten();
-        // A claim that sleeps may have been called before.
+        // A sleeping claim may have been called before.
         let later = of_job.chain(&touches.of_queue).filter(|(_, to)| *to > fact.from);
         let until = later.map(|(from, _)| *from).min().unwrap_or(Micros::MAX);
         let passed = claims.iter().find(|claim| {
@@ -146,7 +145,7 @@ pub fn lives<'a>(case: &Case<'a>) -> BTreeMap<i64, Life<'a>> {
     let mut lives: BTreeMap<i64, Life<'a>> = BTreeMap::new();
     for (deal, fact) in case.ledger.committed() {
         let What::Enqueued(job) = &fact.what else { continue };
-        // When those became visible is not known.
+        // It is unknown when these became visible.
         if deal.prepared || deal.is_cut || job.key.is_some() {
             continue;
         }

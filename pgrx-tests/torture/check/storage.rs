@@ -1,4 +1,4 @@
-//! Tables and indexes are sound by Postgres's own checker, and the logs are emptied when nothing lives any more.
+//! Tables and indexes are sound by amcheck, and the logs are emptied when no job lives.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use queue_tests::integrity;
 
 use crate::shared::Patience;
 
-/// For so long the logs may get no shorter, and what may be left in them: less than a segment.
+/// How long the logs may fail to shrink, and the rest that may stay: less than a segment.
 const EMPTYING: Duration = Duration::from_secs(60);
 const LEFT: i64 = 2000;
 

@@ -1,5 +1,4 @@
-//! The checkers find what they are for: each test has a ledger in which one thing went wrong, and the same one in which
-//! it did not.
+//! The checkers find what they are for: each test has a ledger with one fault, and the same ledger without it.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -12,7 +11,7 @@ use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, What};
 use crate::plan::QUEUES;
 use crate::shared::Patience;
 
-/// Adds a deal whose only fact took from `from` to `to`, and which ended right after that.
+/// Adds a deal whose only fact took from `from` to `to`, and which ended right after.
 pub fn deal(ledger: &mut Ledger, fate: Fate, what: What, from: Micros, to: Micros) {
     let mut deal = Deal::new(ledger.deals.len() as i64 + 1);
     (deal.fate, deal.begun, deal.end_from, deal.end_to) = (fate, from, to, to + 1);
@@ -51,7 +50,7 @@ pub fn ended(job: &Job, attempt: i64) -> What {
     What::Ended { attempt, job: job.id, end: End::Completed }
 }
 
-/// What a checker says of a ledger, and of an otherwise empty world.
+/// The checker's findings about a ledger and an otherwise empty world.
 pub fn found(check: impl Fn(&Case<'_>) -> Vec<String>, ledger: &Ledger, world: &World) -> Vec<String> {
     check(&Case { ledger, world, crashes: &[], promotions: &[], clock_was_set: false })
 }
@@ -90,18 +89,15 @@ fn a_strict_job_that_passes_one_that_has_failed() {
         deal(&mut ledger, Fate::Committed, claim(&second, 102, 1000), 110, 120);
         deal(&mut ledger, Fate::Committed, claim(&first, 103, 1000), again, again + 10);
         let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
-        assert_eq!(
-            found.iter().filter(|one| one.contains("has passed")).count(),
-            usize::from(again == 500),
-            "{found:?}"
-        );
+        let got = found.iter().filter(|one| one.contains("has passed")).count();
+        assert_eq!(got, usize::from(again == 500), "{found:?}");
     }
 }
 
 #[test]
 fn a_job_that_is_jumped() {
     let (first, second) = (job("plain", 1, 5), job("plain", 2, 5));
-    // The first is free all the time, or comes while the claim is under way, or is taken by another one meanwhile.
+    // The first job is free all the time, or comes during the claim, or is taken by another claim meanwhile.
     for (comes, taken, is_wrong) in [(10, 500, true), (105, 500, false), (10, 107, false)] {
         let mut ledger = Ledger::default();
         enqueued(&mut ledger, &first, comes);
@@ -121,7 +117,7 @@ fn a_job_that_was_taken_by_a_claim_without_an_answer() {
         enqueued(&mut ledger, &first, 10);
         enqueued(&mut ledger, &second, 20);
         deal(&mut ledger, fate, What::ClaimLost { queues: vec![first.queue] }, 50, 60);
-        // Within its lease, when the session itself is long gone.
+        // The attempt is within its lease, and the session ended long ago.
         deal(&mut ledger, Fate::Committed, claim(&second, 102, 1000), 4_900_000, 4_900_010);
         let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
         assert_eq!(found.len(), usize::from(is_wrong), "{fate:?}: {found:?}");
@@ -162,7 +158,7 @@ fn more_starts_than_the_rate() {
     for many in [rate, rate + 1] {
         let mut ledger = Ledger::default();
         for n in 0..many as i64 {
-            // Those that are rolled back count.
+            // Rolled-back claims count.
             deal(&mut ledger, Fate::RolledBack, claim(&job("rated", n, 0), 1000 + n, 1000), 10 + n * 100, 20 + n * 100);
         }
         let found = found(|case| limits::check(case, &holds(case)), &ledger, &World::default());
@@ -207,7 +203,7 @@ fn a_lease_that_ends_before_what_a_heartbeat_has_answered() {
         (1_200_000, false, true, true),
         (1_200_000, false, false, true),
         (1_200_000, true, true, true),
-        // A longer lease that was not committed is forgotten by a crash.
+        // A crash forgets a longer lease that was not committed.
         (1_200_000, true, false, false),
         (2_200_000, false, true, false),
     ] {
@@ -227,7 +223,7 @@ fn a_lease_that_ends_before_what_a_heartbeat_has_answered() {
 #[test]
 fn a_heartbeat_that_was_not_answered_may_have_shortened_the_lease() {
     let one = job("plain", 1, 0);
-    // The claim's lease is two seconds; the last heartbeat asks for 200 ms. An answered one after it counts again.
+    // The claim's lease is two seconds. The last heartbeat asks for 200 ms. A later answered heartbeat counts again.
     for (finished, is_answered_later, is_wrong) in
         [(1_250_000, false, false), (1_150_000, false, true), (1_250_000, true, true), (3_200_000, true, false)]
     {
@@ -301,7 +297,7 @@ fn a_lost_connection_holds_until_its_last_answer() {
     let mut ledger = Ledger::default();
     deal(&mut ledger, Fate::RolledBack, claim(&one, 101, 200_000), 100, 110);
     let cut = ledger.deals.last_mut().expect("a deal");
-    // The connection was lost under its next call, which the client has noticed late.
+    // The connection was lost during its next call, which the client noticed late.
     let what = What::ClaimLost { queues: vec![one.queue] };
     cut.facts.push(Fact { what, from: 150, to: 9_000, undone: None });
     (cut.is_cut, cut.end_from, cut.end_to) = (true, 9_000, 9_001);
@@ -324,7 +320,7 @@ fn two_jobs_that_live_under_one_key() {
 
 #[test]
 fn a_renewal_that_is_lost() {
-    // With `unique_for` a call may come when the job has ended, and does nothing.
+    // With `unique_for`, a call may come after the job has ended, and does nothing.
     for (token, unique_for, is_wrong) in [("old", None, true), ("new", None, false), ("old", Some(1000), false)] {
         let mut ledger = Ledger::default();
         let one = |token: &str, renews| Job {
@@ -399,7 +395,7 @@ fn more_that_wait_than_may() {
     }
 }
 
-/// A job that was enqueued, claimed and completed, with its effect, and the world that belongs to it.
+/// A job that was enqueued, claimed and completed, with its effect, and the matching world.
 pub fn complete() -> (Ledger, World) {
     let one = job("plain", 1, 0);
     let mut ledger = Ledger::default();
@@ -466,7 +462,7 @@ fn a_transaction_that_the_server_has_lost() {
 
 #[test]
 fn an_attempt_that_was_refused_by_what_a_promotion_has_lost() {
-    // A worker's timeout was seen, and is not on the server that took over.
+    // A worker's timeout was seen, and is missing on the server that took over.
     for promotions in [&[][..], &[(160, 170)]] {
         let (mut ledger, world) = complete();
         deal(&mut ledger, Fate::RolledBack, What::Refused { attempt: 101 }, 150, 151);

@@ -12,8 +12,7 @@ use crate::topics;
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
     let mut queues: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    // Copies that were forgotten no longer tell of which event they were: each stands for one that is missing in its
-    // queue.
+    // Forgotten copies do not tell their event: each stands for one that is missing in its queue.
     let forgotten = forgotten(case);
     let mut erased: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, seen) in &case.world.jobs {
@@ -26,9 +25,9 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     for (_, fact) in case.ledger.committed() {
         let What::PublishLost { key, token } = &fact.what else { continue };
         let mut names = queues.remove(token.as_str()).unwrap_or_default();
-        // The dead leave copies of themselves there.
+        // Dead jobs leave copies there.
         names.retain(|name| name != "morgue");
-        // The views do not show what such queues have had.
+        // The views do not show all jobs of such queues.
         let hidden = BINDINGS.iter().filter(|b| b.is_sure && b.keys.contains(key) && !is_kept_name(b.queue));
         names.retain(|name| is_kept_name(name));
         names.extend(hidden.map(|binding| binding.queue.to_owned()));

@@ -13,7 +13,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     for (deal, fact) in case.ledger.all() {
         let What::Enqueued(job) = &fact.what else { continue };
         let Some(most) = QUEUES[job.queue].waiting else { continue };
-        // A claim that was not answered may have taken any.
+        // A claim without an answer may have taken any job.
         let is_untouched = |from| !busy.iter().any(|(queue, b, e)| *queue == job.queue && *b <= fact.to && *e >= from);
         let waited = lives.values().filter(|life| {
             life.job.queue == job.queue

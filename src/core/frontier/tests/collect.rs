@@ -357,10 +357,8 @@ fn jobs_that_come_while_a_batch_is_taken_begin_the_next_one() {
             }
         }
         let now = world.now;
-        assert_eq!(
-            world.memory.frontier().collect(0, 1, LANE, 4, 50, now),
-            Collect::Sleep { due: Some(now + 50), next: None }
-        );
+        let found = world.memory.frontier().collect(0, 1, LANE, 4, 50, now);
+        assert_eq!(found, Collect::Sleep { due: Some(now + 50), next: None });
         assert_eq!(world.frontier().stop_waiting(0), None);
         while !world.running.is_empty() {
             world.act(Act::End);

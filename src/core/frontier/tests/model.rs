@@ -1653,7 +1653,7 @@ fn a_wake_up_is_passed_on_in_the_lane_it_was_for() {
 }
 
 #[test]
-fn who_was_woken_for_one_lane_and_got_a_job_from_another_passes_the_wake_up_on() {
+fn a_session_woken_for_one_lane_that_got_a_job_from_another_passes_the_wake_up_on() {
     let mut memory = memory(4, 2);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
@@ -1688,7 +1688,7 @@ fn a_refill_that_is_given_up_wakes_who_relied_on_it() {
 }
 
 #[test]
-fn who_waits_for_a_refill_is_woken_by_a_job_elsewhere() {
+fn a_session_that_waits_for_a_refill_is_woken_by_a_job_elsewhere() {
     let mut memory = memory(2, 2);
     let mut frontier = memory.frontier();
     read(&mut frontier, 2, &[]);
