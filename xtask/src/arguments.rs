@@ -78,7 +78,7 @@ pub fn file() -> Result<String> {
             let is_public = statement.name.starts_with("queue.") && code.contains(" RETURNS ");
             let head = match code.split_once("AS 'MODULE_PATHNAME', '") {
                 Some((head, _)) => head,
-                None if is_public => &code[..],
+                None if is_public => code,
                 None => continue,
             };
             let (_, list) = head.split_once('(').ok_or_else(|| eyre!("{head} has no arguments"))?;
