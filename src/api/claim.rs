@@ -23,7 +23,6 @@ use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, Rows};
 use crate::pg::{jsonb, process, time};
 use crate::restore;
-use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
@@ -93,7 +92,7 @@ fn run(call: &Call, wanted: &[Wanted]) -> Result<Option<Datum>> {
     notice::wait_is_cut(wait);
     // A claim that does not wait need not read the clock.
     let (linger, deadline) = if wait > 0 {
-        absence::warn(here::number());
+        absence::warn();
         let longest = wait::longest_wait(wait);
         (linger.min(longest), time::monotonic_us().saturating_add(longest))
     } else {

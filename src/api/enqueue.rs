@@ -21,7 +21,6 @@ use crate::job::options::Options;
 use crate::pg::function::Call;
 use crate::pg::jsonb::{self, Value};
 use crate::pg::{memory, stored_json, time};
-use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue, pg_finfo_pg_queue_enqueue => enqueue);
@@ -90,7 +89,7 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
 /// Warns, once in a session, if the jobs need the background worker and none serves this database.
 pub fn warn_without_worker<'a>(options: impl IntoIterator<Item = &'a Options>) {
     if options.into_iter().any(|options| options.run_at.is_some() || options.after.is_some()) {
-        absence::warn(here::number());
+        absence::warn();
     }
 }
 

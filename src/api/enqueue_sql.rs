@@ -15,7 +15,6 @@ use crate::job::given::{Given, Positions};
 use crate::job::options::Options;
 use crate::pg::function::Call;
 use crate::pg::time;
-use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue_sql, pg_finfo_pg_queue_enqueue_sql => enqueue_sql);
@@ -38,7 +37,7 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let given = Given::of_call(call, &const { Positions::of(args::enqueue_sql::NAMES) })?;
     let options = Options { run_as, ..given.check(Some(&queue), now)? };
-    absence::warn(here::number());
+    absence::warn();
     let made = produce(&queue, &[(payload, options)], now, By::Producer)?;
     Ok(made.ids.first().map(|&job_id| job_id.into()))
 }

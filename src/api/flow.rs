@@ -25,7 +25,6 @@ use crate::pg::function::{Call, VOID};
 use crate::pg::jsonb::{self, Value};
 use crate::pg::memory;
 use crate::pg::time;
-use crate::shmem::here;
 use crate::worker::absence;
 
 sql_function!(pg_queue_enqueue_flow, pg_finfo_pg_queue_enqueue_flow => enqueue_flow);
@@ -52,7 +51,7 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
         is_fail_fast: flag(args::enqueue_flow::FAIL_FAST),
     };
     let given = Given::of_call(call, &const { Positions::of(args::enqueue_flow::NAMES) })?;
-    absence::warn(here::number());
+    absence::warn();
     let made = flow.enqueue(&queue, given, time::now_us(), By::Producer, |_, options| Ok(options))?;
     Ok(made.first().map(|&flow| flow.into()))
 }

@@ -24,7 +24,6 @@ use crate::pg::argument::{Argument, kind};
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{self, jsonb, time};
-use crate::shmem::here;
 use crate::transaction::{self, ScheduleStep};
 use crate::worker::absence;
 
@@ -101,7 +100,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     let missed = call.get(args::schedule::MISSED).unwrap_or_else(|| "once".into());
     check_options(call, &missed)?;
 
-    absence::warn(here::number());
+    absence::warn();
     let goal = Goal::by_name(&queue_name)?;
     goal.check(Privilege::Manage)?;
     let lane = match &goal {

@@ -126,7 +126,7 @@ impl Seen<'_> {
         (steady + at_once((ready + self.due_soon) as f64 / target)).max(1.0)
     }
 
-    /// Returns how many jobs have to run at once, and may.
+    /// Returns `wanted`, or as many jobs as the limits of the queue allow to run at the same time, if that is less.
     fn limited(&self, wanted: f64, run_mean_us: Option<f64>, lasting: i64) -> i64 {
         let mut at_most = f64::INFINITY;
         if self.max_running > 0 {

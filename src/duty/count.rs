@@ -97,7 +97,7 @@ fn look_for_prepared() -> Result<()> {
     if !pg::transaction::has_prepared_transactions() {
         return Ok(());
     }
-    recount::forget_prepared(here::number());
+    recount::forget_prepared();
     let catalog = catalog::pinned();
     let tables: Vec<i64> = catalog.segments.iter().map(|segment| u32::from(segment.attempt).into()).collect();
     let is_there = spi::has_row(

@@ -30,7 +30,7 @@ use crate::job::outcomes::Outcomes;
 use crate::job::release::{self, Back};
 use crate::job::wait::ClaimScope;
 use crate::log::attempt::Attempt;
-use crate::log::note;
+use crate::log::note::{self, Note};
 use crate::pg::datum::Interval;
 use crate::pg::fault::fault;
 use crate::pg::portal::{self, Answer, Argument, Command};
@@ -361,8 +361,8 @@ fn note_notices(job: &Job) -> Result<()> {
     if note::summary(held.home.segment, job.id).progress().is_some() {
         return Ok(());
     }
-    let body = jsonb::of(&serde_json::json!({ "notices": notices }));
-    Ok(hold::write_note(job.id, held.home, note::Kind::Progress, None, body)?)
+    let Some(body) = jsonb::of(&serde_json::json!({ "notices": notices })) else { return Ok(()) };
+    Ok(hold::write_note(job.id, held.home, Note::Progress(body))?)
 }
 
 /// Writes the outcome of a job whose command has failed. Each try is a transaction of its own.

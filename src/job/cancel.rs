@@ -14,8 +14,9 @@ use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, flow, hold, rerun};
 use crate::log::attempt::Attempt;
 use crate::log::edge::{self, Ending};
+use crate::log::note::{self, Note};
 use crate::log::outcome::{Kind, New};
-use crate::log::{claim, note, waiting};
+use crate::log::{claim, waiting};
 use crate::pg::datum::text_datum;
 use crate::pg::memory;
 use crate::transaction::{self, FlowStep, SegmentStep, Step};
@@ -23,7 +24,7 @@ use crate::transaction::{self, FlowStep, SegmentStep, Step};
 /// Asks the worker of a running attempt to stop. `body`: the body of the note about it. If a session that does not see
 /// the note ends the attempt and the job goes on, the background worker cancels the job.
 pub fn ask(attempt: &Attempt, body: Option<Datum>) -> std::result::Result<(), Refusal> {
-    hold::write_note(attempt.id(), attempt.home, note::Kind::CancelRequested, None, body)?;
+    hold::write_note(attempt.id(), attempt.home, Note::CancelRequested(body))?;
     let (lane, ready) = (attempt.lane(), attempt.ready());
     transaction::record(Step::CancelRequested { lane, ready });
     Ok(())

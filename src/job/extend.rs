@@ -10,7 +10,7 @@ use pg_queue_core::frontier::State;
 use crate::catalog::permission::Rights;
 use crate::job::held::Refusal;
 use crate::job::hold;
-use crate::log::note;
+use crate::log::note::Note;
 use crate::pg::time;
 use crate::shmem::{self, here};
 use crate::transaction::{self, Step};
@@ -25,7 +25,7 @@ pub fn extend(id: i64, lease: Option<i64>, rights: &Rights) -> std::result::Resu
     let known = transaction::lease_of(id).unwrap_or(entry.longest);
     let is_longer = lease > known;
     if is_longer {
-        hold::write_note(id, held.home, note::Kind::Lease, Some(lease), None)?;
+        hold::write_note(id, held.home, Note::Lease(lease))?;
         transaction::record(Step::Lengthened { id, lease, deadline: i64::MIN });
     }
     if transaction::lease_of(id).is_some() {

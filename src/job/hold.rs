@@ -11,7 +11,6 @@
 use std::rc::Rc;
 
 use pg_queue_core::frontier::State;
-use pgrx::pg_sys::Datum;
 
 use crate::catalog::ids;
 use crate::catalog::permission::{self, Rights};
@@ -21,9 +20,10 @@ use crate::job::claimed::{self, Answer, Caller, Claimed};
 use crate::job::held::{self, Held, Refusal};
 use crate::job::outcomes::Outcomes;
 use crate::job::{recover, take};
+use crate::log::note::{self, Note};
 use crate::log::reader::Reader;
 use crate::log::segment::{BoundedWait, Home};
-use crate::log::{claim, note, outcome};
+use crate::log::{claim, outcome};
 use crate::pg::fault::fault;
 use crate::pg::memory;
 use crate::pg::scan::Probe;
@@ -226,16 +226,10 @@ pub fn check_claimed(id: i64, rights: &Rights) -> std::result::Result<Claimed, R
 ///
 /// Refuses with `Lost` if the attempt is gone, or if a request is about an ended attempt: its segment may be emptied
 /// before the request is served.
-pub fn write_note(
-    id: i64,
-    home: Home,
-    kind: note::Kind,
-    lease: Option<i64>,
-    body: Option<Datum>,
-) -> std::result::Result<(), Refusal> {
-    let is_request = kind == note::Kind::CancelRequested;
+pub fn write_note(id: i64, home: Home, note: Note) -> std::result::Result<(), Refusal> {
+    let is_request = matches!(note, Note::CancelRequested(_));
     let insert = |home: Home| {
-        let is_in = note::insert(home, id, kind, lease, body);
+        let is_in = note::insert(home, id, note);
         if is_in {
             // A note fills the segment as an ended attempt does. However many notes an attempt gets, the segment is
             // closed, and the move takes along only the notes that still count.

@@ -37,7 +37,7 @@ pub fn acquire(hashes: &mut Vec<u64>) -> Result<()> {
     hashes.dedup();
     let mut left: &[u64] = hashes;
     while let Some(&first) = left.first() {
-        let (count, stop) = keys::acquire_some(here::number(), left);
+        let (count, stop) = keys::acquire_some(left);
         left = &left[count..];
         match stop {
             Stop::No => {}
@@ -85,7 +85,7 @@ pub fn may_miss_holders() -> Result<bool> {
 /// Acquires a key if no other transaction holds it. Returns whether it did.
 pub fn try_acquire(hash: u64) -> bool {
     loop {
-        match keys::acquire_some(here::number(), &[hash]).1 {
+        match keys::acquire_some(&[hash]).1 {
             Stop::No => return true,
             Stop::Held(holder) if transaction::is_current(holder) => return true,
             Stop::Held(holder) if transaction::is_in_progress(holder) => return false,

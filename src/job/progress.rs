@@ -8,12 +8,12 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::permission;
 use crate::job::held::Refusal;
 use crate::job::hold;
-use crate::log::note;
+use crate::log::note::Note;
 
 /// Records the progress of an attempt that the caller holds. `body`: jsonb.
 ///
 /// Errors: 22023 not the id of an attempt, 42501, QJ001 the attempt is lost, 55006 it is in use.
 pub fn record(id: i64, body: Datum) -> std::result::Result<(), Refusal> {
     let held = hold::check_claimed(id, &permission::rights())?;
-    hold::write_note(id, held.home, note::Kind::Progress, None, Some(body))
+    hold::write_note(id, held.home, Note::Progress(body))
 }

@@ -10,7 +10,7 @@ use crate::catalog::permission;
 use crate::error::Error;
 use crate::job::held::Refusal;
 use crate::job::hold;
-use crate::log::note;
+use crate::log::note::{self, Note};
 use crate::log::reader::Reader;
 use crate::pg::datum::whole_size;
 use crate::pg::stored_json;
@@ -29,7 +29,7 @@ const MAX_DENSITY: usize = 16;
 /// use.
 pub fn record(id: i64, body: Datum) -> std::result::Result<(), Refusal> {
     let held = hold::check_claimed(id, &permission::rights())?;
-    hold::write_note(id, held.home, note::Kind::Step, None, Some(body))?;
+    hold::write_note(id, held.home, Note::Step(body))?;
     // The sum is taken after the note is written, with the notes of open transactions. So of two sessions that note
     // steps at the same time, one sees the other's.
     let Some(attempt) = Reader::new().by_id(id) else { return Ok(()) };

@@ -18,26 +18,35 @@ pub(super) const MET: u8 = b'n';
 /// In place of a predecessor: the seal of an open flow.
 pub const SEAL: i64 = 0;
 
-/// The kind of a note.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// The worker reported progress: the body.
-    Progress,
-    /// The attempt is to be cancelled: the body is the reason.
-    CancelRequested,
+/// The kinds of notes about a running attempt, as they are stored.
+const PROGRESS: u8 = b'p';
+const CANCEL_REQUESTED: u8 = b'c';
+const LEASE: u8 = b'l';
+const STEP: u8 = b't';
+/// The kinds of notes about another run: one is requested; those up to a call were made, or are no longer needed.
+const RERUN: u8 = b'r';
+const SERVED: u8 = b's';
+
+/// A note about a running attempt.
+#[derive(Clone, Copy)]
+pub enum Note {
+    /// The worker reported progress.
+    Progress(Datum),
+    /// The attempt is to be cancelled: the body of [`Cancel`].
+    CancelRequested(Option<Datum>),
     /// The lease was made longer than the claim's: microseconds.
-    Lease,
-    /// A step is done: the body is an object with a field of the step's name.
-    Step,
+    Lease(i64),
+    /// A step is done: an object with a field of the step's name.
+    Step(Datum),
 }
 
-impl Kind {
-    fn char(self) -> u8 {
+impl Note {
+    fn row(self, id: i64) -> column::Row {
         match self {
-            Self::Progress => b'p',
-            Self::CancelRequested => b'c',
-            Self::Lease => b'l',
-            Self::Step => b't',
+            Self::Progress(body) => column::Row { body: Some(body), ..noted(id, PROGRESS) },
+            Self::CancelRequested(body) => column::Row { body, ..noted(id, CANCEL_REQUESTED) },
+            Self::Lease(lease) => column::Row { lease_us: Some(lease), ..noted(id, LEASE) },
+            Self::Step(body) => column::Row { body: Some(body), ..noted(id, STEP) },
         }
     }
 }
@@ -115,7 +124,7 @@ pub fn insert_rerun(home: Home, id: i64, rerun: &Rerun) -> bool {
         timing,
         run_as: run_as.map(|role| role.name),
         run_as_id: run_as.map(|role| role.id),
-        ..noted(id, b'r')
+        ..noted(id, RERUN)
     };
     let index = Relation::write_index(catalog::segment(home.segment).note_rerun);
     table.insert_row(
@@ -137,7 +146,7 @@ pub fn insert_served(home: Home, id: i64, asked: i64) {
     // The note comes behind the call's own note and before that of the next call, because the low bits of a call's
     // number are 0.
     let asked = asked | 1;
-    let row = column::Row { asked: Some(asked), ..noted(id, b's') };
+    let row = column::Row { asked: Some(asked), ..noted(id, SERVED) };
     let index = Relation::write_index(oids.note_rerun);
     table.insert_row(
         row.values(),
@@ -157,7 +166,7 @@ pub fn newest_rerun(segment: u8, id: i64) -> Option<Asked> {
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Now);
     scan.previous()?;
     let row = scan.row();
-    (row.char(column::KIND) == b'r').then(|| Asked(row))
+    (row.char(column::KIND) == RERUN).then(|| Asked(row))
 }
 
 /// As `newest_rerun`, and also whether the note is of an open transaction. A key has one producer at a time, so if any
@@ -172,7 +181,7 @@ pub fn newest_rerun_even_open(segment: u8, id: i64) -> Option<(Asked, bool)> {
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
     scan.previous()?;
     let (row, is_open) = (scan.row(), scan.is_in_progress());
-    (is_open || row.char(column::KIND) == b'r').then(|| (Asked(row), is_open))
+    (is_open || row.char(column::KIND) == RERUN).then(|| (Asked(row), is_open))
 }
 
 /// Returns another open transaction that has requested another run after an attempt. A key has one producer at a time,
@@ -193,8 +202,7 @@ pub fn with_rerun(segment: u8) -> Vec<i64> {
 
 /// Returns the attempts of a segment, ascending, with a request to cancel.
 pub fn with_cancel(segment: u8) -> Vec<i64> {
-    let is_request = |kind| kind == Kind::CancelRequested.char();
-    ids_with(segment, catalog::segment(segment).note_id, is_request)
+    ids_with(segment, catalog::segment(segment).note_id, |kind| kind == CANCEL_REQUESTED)
 }
 
 /// Returns the attempts with notes of these kinds, by an index.
@@ -225,9 +233,9 @@ fn ids_with(segment: u8, index: Oid, is_wanted: impl Fn(u8) -> bool) -> Vec<i64>
 
 /// Inserts a note. Returns false if the attempt's home has another generation now; nothing is inserted then. See
 /// `hold::write_note`.
-pub fn insert(home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
+pub fn insert(home: Home, id: i64, note: Note) -> bool {
     let Some(table) = open_home(home) else { return false };
-    let row = column::Row { lease_us: lease, body, ..noted(id, kind.char()) };
+    let row = note.row(id);
     let index = Relation::write_index(catalog::segment(home.segment).note_id);
     table.insert_row(row.values(), &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
     true
@@ -303,7 +311,7 @@ pub fn cancel_even_open(segment: u8, id: i64) -> Option<bool> {
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
     let mut found = None;
     while scan.next().is_some() {
-        if scan.row().char(column::KIND) == Kind::CancelRequested.char() {
+        if scan.row().char(column::KIND) == CANCEL_REQUESTED {
             found = Some(scan.is_in_progress() || found == Some(true));
         }
     }
@@ -319,7 +327,7 @@ pub fn steps_size(segment: u8, id: i64, measure: fn(Datum) -> usize) -> usize {
     let mut bytes = 0;
     while scan.next().is_some() {
         let row = scan.current();
-        if row.char(column::KIND) == Kind::Step.char() {
+        if row.char(column::KIND) == STEP {
             bytes += row.get(column::BODY).map_or(0, measure);
         }
     }
@@ -365,20 +373,20 @@ impl Cancel {
 impl Summary {
     fn add(&mut self, row: Row) {
         match row.char(column::KIND) {
-            b'p' => {
+            PROGRESS => {
                 let at = row.i64(column::NOTED_AT);
                 if self.newest_progress.as_ref().is_none_or(|(known, _)| *known <= at) {
                     self.newest_progress = Some((at, row));
                 }
             }
-            b'c' => self.cancel = Some(Cancel(row)),
-            b'l' => {
+            CANCEL_REQUESTED => self.cancel = Some(Cancel(row)),
+            LEASE => {
                 let lease = row.get(column::LEASE_US).map_or(0, |d| d.value() as i64);
                 if self.lease() < lease {
                     self.longest_lease = Some((lease, row));
                 }
             }
-            b't' => self.steps.push(row),
+            STEP => self.steps.push(row),
             MET => self.is_sealed |= row.i64(column::JOB_ID) == SEAL,
             _ => {}
         }

@@ -15,6 +15,7 @@ use pgrx::pg_sys::SubTransactionId;
 
 use crate::guc;
 use crate::pg::{memory, process, transaction};
+use crate::shmem::here;
 use crate::shmem::layout::{BASE, Header, LAYOUT};
 use crate::shmem::lock::LockGuard;
 
@@ -44,10 +45,10 @@ pub enum Stop {
     Full,
 }
 
-/// Acquires keys of an instance in the order of `hashes`, at most `KEYS_PER_HOLD`, until one is not available. Returns
+/// Acquires keys in the order of `hashes`, at most `KEYS_PER_HOLD`, until one is not available. Returns
 /// how many keys it has acquired, and why it stopped. Does not wait. If the innermost open subtransaction has no id, it
 /// gets one. Takes the lock of the holders.
-pub fn acquire_some(number: u32, hashes: &[u64]) -> (usize, Stop) {
+pub fn acquire_some(hashes: &[u64]) -> (usize, Stop) {
     let (xid, subtransaction) = (transaction::subtransaction_xid(), transaction::subtransaction());
     let batch = &hashes[..hashes.len().min(KEYS_PER_HOLD)];
     if with_holders(|holders| std::mem::take(&mut holders.head.is_suspect)) {
@@ -59,7 +60,7 @@ pub fn acquire_some(number: u32, hashes: &[u64]) -> (usize, Stop) {
         memory::grow(held, batch.len());
         with_holders(|holders| {
             for (n, &hash) in batch.iter().enumerate() {
-                let key = (number, hash);
+                let key = (here::number(), hash);
                 match holders.acquire(key, xid) {
                     Acquire::Acquired => held.push(HeldKey { key, xid, subtransaction }),
                     Acquire::Own => {}

@@ -14,8 +14,8 @@ use crate::shmem::lock::{self, Shared};
 
 /// Forgets that a transaction that has enqueued was prepared. The caller must look afterwards whether one exists, so
 /// that none is missed.
-pub fn forget_prepared(number: u32) {
-    lock::with_instance_of(number, |_, instance| instance.counting.has_prepared = false);
+pub fn forget_prepared() {
+    lock::with_instance(|_, instance| instance.counting.has_prepared = false);
 }
 
 /// Voids the recount that this process has begun. Called when the process exits, because an exit may run no

@@ -35,20 +35,20 @@ const SLOTS: &str = "Raise max_worker_processes and restart the server. The chec
 const OFF: &str = "Switch it on with ALTER DATABASE … RESET pg_queue.worker, or call queue.maintain() often.";
 
 /// Warns, once in a session, if no worker serves this database. For a call whose jobs need the worker: they have a
-/// time, or wait for other jobs. `number`: the instance.
-pub fn warn(number: u32) {
+/// time, or wait for other jobs.
+pub fn warn() {
     let now = time::monotonic_us();
     if now < NEXT_LOOK.get() {
         return;
     }
     NEXT_LOOK.set(now.saturating_add(PAUSE_US));
-    if let Some((why, hint)) = find(number, now) {
+    if let Some((why, hint)) = find(now) {
         notice::no_worker(&why, hint);
     }
 }
 
-fn find(number: u32, now: i64) -> Option<Absence> {
-    let worker = shmem::with_instance_of(number, |_, instance| instance.worker)?;
+fn find(now: i64) -> Option<Absence> {
+    let worker = shmem::with_instance(|_, instance| instance.worker)?;
     if worker.maintained_at.saturating_add(MAINTAINED_US) > now {
         return None;
     }

@@ -107,7 +107,7 @@ fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<Str
     found
 }
 
-/// When jobs of a queue may have been touched.
+/// The spans of time in which calls may have changed jobs of a queue.
 #[derive(Debug, Default)]
 struct Touches {
     /// Call and answer of each.

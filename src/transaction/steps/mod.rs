@@ -144,7 +144,7 @@ impl Step {
         }
     }
 
-    /// True if a step that ends an attempt may end its job. Of an attempt that was ended unrun it is not known.
+    /// True if a step that ends an attempt may end its job, too. If the attempt was ended unrun, the step cannot tell.
     fn may_end_job(self) -> bool {
         match self {
             Self::Ending { end, .. } => end.is_none_or(|end| !end.has_next),
