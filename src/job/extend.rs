@@ -11,7 +11,7 @@ use crate::catalog::permission::Rights;
 use crate::job::held::Refusal;
 use crate::job::hold;
 use crate::log::note::Note;
-use crate::pg::time;
+use crate::pg::{process, time};
 use crate::shmem::{self, here};
 use crate::transaction::{self, Step};
 
@@ -34,6 +34,7 @@ pub fn extend(id: i64, lease: Option<i64>, rights: &Rights) -> std::result::Resu
         return Ok((time::now_us().saturating_add(lease), entry.cancel != 0));
     }
     loop {
+        process::check_for_interrupts();
         let expires_at = time::now_us().saturating_add(lease);
         let deadline = time::monotonic_us().saturating_add(lease);
         let mut worker = None;

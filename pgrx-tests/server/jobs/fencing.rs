@@ -521,3 +521,26 @@ fn a_worker_that_lost_its_lease_changes_nothing() {
     assert_eq!(client.value::<String>(&look), "(1,running,,)", "{before}");
     client.run(&format!("SELECT queue.complete({next})"));
 }
+
+#[test]
+fn an_attempt_that_nobody_has_claimed_and_that_is_to_be_cancelled_is_not_extended() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "lease => '1 hour', backoff_base => '0'");
+    let job = client.enqueue("q");
+    let id = client.claim("q");
+    // The request is committed after the end of the attempt, so it is about the next one. No worker serves it.
+    let mut other = database.connect();
+    other.run(&format!("BEGIN; SELECT queue.cancel({job})"));
+    client.run(&format!("SELECT queue.fail({id}, 'x', retry_in => '0')"));
+    other.run("COMMIT");
+    let next: i64 = client.value(&format!("SELECT max(id) FROM queue.attempts WHERE job_id = {job}"));
+    assert!(next > id);
+    client.run("SET statement_timeout = '60 s'");
+    for call in [format!("extend({next})"), format!("progress({next}, '{{}}')"), format!("complete({next})")] {
+        let failure = client.refused(&format!("SELECT queue.{call}"), "QJ001");
+        assert!(failure.detail.contains("waits to be claimed"), "{call}: {failure:?}");
+    }
+    client.run("SELECT queue.maintain()");
+    assert_eq!(client.state(job), "cancelled");
+}

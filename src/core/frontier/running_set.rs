@@ -171,8 +171,7 @@ impl<'a> RunningSet<'a> {
 
     // ---- ends
 
-    /// Returns whether the session `owner` may write about an attempt. Changes nothing. An attempt that only awaits its
-    /// cancel is the caller's, too. `may`: as for [`Self::end`].
+    /// Returns whether the session `owner` may write about an attempt. Changes nothing. `may`: as for [`Self::end`].
     pub fn ask(&self, instance: u32, id: i64, owner: u32, may: impl FnOnce(i32) -> bool) -> Hold {
         self.find(instance, id).map_or(Hold::Unknown, |slot| hold_of(&self.entries[slot], owner, may))
     }
@@ -192,7 +191,6 @@ impl<'a> RunningSet<'a> {
         let Some(slot) = self.find(instance, id) else { return Hold::Unknown };
         let hold = hold_of(&self.entries[slot], owner, may);
         match hold {
-            Hold::Yours(entry) if entry.awaits_cancel() => return Hold::Unknown,
             Hold::Yours(entry) if entry.state == State::Running && entry.deadline > deadline => return Hold::Later,
             Hold::Yours(_) => {}
             _ => return hold,
@@ -342,6 +340,8 @@ fn hold_of(entry: &Running, session: u32, may: impl FnOnce(i32) -> bool) -> Hold
     let is_own = entry.owner == session;
     match entry.state {
         _ if !may(entry.lane) => Hold::Denied(entry.lane),
+        // The logs say that nobody has claimed it.
+        State::Running if entry.awaits_cancel() => Hold::Unknown,
         State::Running => Hold::Yours(*entry),
         State::Taken if is_own => Hold::Yours(*entry),
         State::Taken => Hold::Taken(*entry),
