@@ -1,34 +1,14 @@
-//! The arguments of the functions in C, by the names in their declarations.
+//! The arguments of functions, by the names in their declarations.
 //!
-//! Made by `make generate` from the SQL of the extensions: do not edit. Not responsible for reading an argument
-//! (`pg::argument`).
+//! Made by `make generate` from the SQL of the extensions: do not edit. Not responsible for reading an argument, or for
+//! what is made of the list (`pg::argument`).
 //!
 //! Invariant: a name that the SQL does not declare does not compile.
 
 // What a function does not read by its name has a constant nevertheless.
 #![allow(dead_code)]
 
-use pg_queue_core::advice::Signature;
-
-use crate::pg::argument::{Kind, kind};
-
-/// Makes a module with a constant for each argument of a function.
-macro_rules! functions {
-    ($($module:ident $function:literal $required:literal { $($constant:ident $name:literal $kind:ident),* })*) => {
-        $(pub mod $module {
-            use crate::pg::argument::{Argument, kind, position};
-            pub const NAMES: &[&str] = &[$($name),*];
-            $(pub const $constant: Argument<kind::$kind> = Argument::at(position(NAMES, $name), $name);)*
-        })*
-
-        /// The functions that take arguments. The number before a list is how many of them have no default.
-        pub const SIGNATURES: &[Signature] = &[$(Signature {
-            name: $function,
-            required: $required,
-            arguments: &[$(($name, <kind::$kind as Kind>::SQL)),*],
-        }),*];
-    };
-}
+use crate::pg::argument::functions;
 
 functions! {
     grant "grant" 3 {

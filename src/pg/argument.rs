@@ -119,6 +119,26 @@ kinds! {
     Other "": Datum, |datum| datum;
 }
 
+/// Makes a module with a constant for each argument of a function, and the list `SIGNATURES`. The number before a list
+/// is how many of its arguments have no default.
+macro_rules! functions {
+    ($($module:ident $function:literal $required:literal { $($constant:ident $name:literal $kind:ident),* })*) => {
+        $(pub mod $module {
+            use crate::pg::argument::{Argument, kind, position};
+            pub const NAMES: &[&str] = &[$($name),*];
+            $(pub const $constant: Argument<kind::$kind> = Argument::at(position(NAMES, $name), $name);)*
+        })*
+
+        /// The functions that take arguments.
+        pub const SIGNATURES: &[pg_queue_core::advice::Signature] = &[$(pg_queue_core::advice::Signature {
+            name: $function,
+            required: $required,
+            arguments: &[$(($name, <$crate::pg::argument::kind::$kind as $crate::pg::argument::Kind>::SQL)),*],
+        }),*];
+    };
+}
+pub(crate) use functions;
+
 /// Returns a text. Copies it only if it is compressed, toasted or not UTF-8.
 fn borrowed<'a>(datum: Datum) -> Cow<'a, str> {
     let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
