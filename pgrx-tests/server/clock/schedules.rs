@@ -398,7 +398,7 @@ fn a_queue_is_not_dropped_under_its_schedules() {
     stage.client.run("SELECT queue.drop('q', force => true)");
     assert_eq!(stage.client.count("SELECT FROM queue.schedules"), 0);
     stage.fire("2026-01-05 10:01:00Z");
-    // Two transactions of which only one can succeed. Neither waits.
+    // Only one of the two transactions can succeed. Neither waits.
     create(&mut stage.client, "q", "");
     let mut other = stage.database.connect();
     other.run("BEGIN; SELECT queue.schedule('s', 'q', cron => '* * * * *')");

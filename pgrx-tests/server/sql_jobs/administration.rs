@@ -3,7 +3,7 @@
 use crate::shared::*;
 use crate::sql_jobs::commands::{ended, enqueue_as};
 
-/// A server with a queue of commands, roles that write them, and a table of which role ran what.
+/// A server with a queue of commands, roles that write them, and a table in which each run notes its role.
 fn bed(cluster: Cluster, roles: &[&str]) -> (Cluster, Client) {
     let (cluster, mut client) = cluster.start_with_database("app");
     client.run("CREATE TABLE ran (what text, who text DEFAULT current_user); GRANT ALL ON ran TO public");
