@@ -1429,10 +1429,12 @@ BEGIN
       attempt_id bigint, problem text, remedy text, is_repaired boolean)',
     'FUNCTION queue.claim(queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease interval
       DEFAULT NULL, stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL, completed
-      bigint[] DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF queue_bridge.claimed_job',
+      bigint[] DEFAULT NULL, results json DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF
+      queue_bridge.claimed_job',
     'FUNCTION queue.claim_any(queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease
       interval DEFAULT NULL, stages text[] DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
-      completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF queue_bridge.claimed_job',
+      completed bigint[] DEFAULT NULL, results json DEFAULT NULL, linger interval DEFAULT NULL) RETURNS SETOF
+      queue_bridge.claimed_job',
     'FUNCTION queue.create(queue_name text, if_not_exists boolean DEFAULT false, max_attempts integer DEFAULT NULL,
       lease interval DEFAULT NULL, backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval
       DEFAULT NULL, backoff_jitter float8 DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval

@@ -21,12 +21,16 @@ CREATE FUNCTION queue_cluster.deadline(wait interval) RETURNS timestamptz STABLE
     RETURN pg_catalog.statement_timestamp() + least(wait, pg_catalog.current_setting('pg_queue.max_wait')::interval,
         nullif(pg_catalog.current_setting('statement_timeout')::interval, '0') - interval '100 ms');
 
--- Completes attempts. Returns those that could not be completed, as queue.claim does.
-CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS SETOF queue.claimed_job ROWS 1
+-- Completes the attempts of other servers. Returns those that could not be completed, as queue.claim does.
+CREATE FUNCTION queue_cluster.complete_away(ids bigint[], results json) RETURNS SETOF queue.claimed_job ROWS 1
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_populate_record(NULL::queue.claimed_job,
         jsonb_build_object('id', a.id, 'headers', jsonb_build_object('outcome', a.outcome, 'reason', a.reason)))
-    FROM queue_cluster.complete_many(ids) AS a WHERE a.outcome <> 'completed'
+    FROM queue_cluster.end_batch(
+        (SELECT json_agg(json_build_object('complete', json_build_object(
+             'id', i.id, 'result', results -> (i.n - 1)::integer)) ORDER BY i.n)
+         FROM unnest(ids) WITH ORDINALITY AS i (id, n) WHERE NOT queue_cluster.is_home(i.id))) AS a
+    WHERE a.outcome <> 'completed'
 $$;
 
 CREATE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE c

@@ -195,8 +195,8 @@ DECLARE
     -- completes jobs of other servers.
     claim CONSTANT text := $template$
         CREATE FUNCTION queue_cluster.away_{verb}(queues {type}, max_jobs integer, wait interval, lease interval,
-                stages {type}, worker_name text, disconnect interval, completed bigint[], linger interval,
-                steal boolean)
+                stages {type}, worker_name text, disconnect interval, completed bigint[], results json,
+                linger interval, steal boolean)
             RETURNS {result} LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_variable
         DECLARE
@@ -205,18 +205,27 @@ DECLARE
             node integer;
         BEGIN
             IF EXISTS (SELECT FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)) THEN
-                RETURN QUERY SELECT * FROM queue_cluster.complete_away(
-                    ARRAY(SELECT i FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)));
+                -- Without the parentheses PL/pgSQL would end the condition at the first THEN.
+                IF results IS NOT NULL AND cardinality(completed) <>
+                       (CASE json_typeof(results) WHEN 'array' THEN json_array_length(results) ELSE 0 END) THEN
+                    -- The verb raises the error.
+                    RETURN QUERY SELECT * FROM queue.{name}(queues, completed => completed, results => results);
+                END IF;
+                RETURN QUERY SELECT * FROM queue_cluster.complete_away(completed, results);
+                SELECT coalesce(array_agg(i.id ORDER BY i.n), '{}'),
+                       CASE WHEN results IS NOT NULL
+                            THEN coalesce(json_agg(results -> (i.n - 1)::integer ORDER BY i.n), '[]') END
+                INTO completed, results
+                FROM unnest(completed) WITH ORDINALITY AS i (id, n) WHERE queue_cluster.is_home(i.id);
                 RETURN QUERY SELECT * FROM queue_cluster.{name}(queues, max_jobs, wait, lease, stages, worker_name,
-                    disconnect, ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), linger,
-                    steal);
+                    disconnect, completed, results, linger, steal);
                 RETURN;
             END IF;
             LOOP
                 FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
                     BEGIN
                         RETURN QUERY SELECT * FROM queue_cluster.remote_{verb}(node, queues, max_jobs, '0', lease,
-                            stages, worker_name, NULL, NULL, NULL);
+                            stages, worker_name, NULL, NULL, NULL, NULL);
                         IF FOUND THEN
                             -- Where there is too much there may be more: thieves that go by chance alone find few
                             -- servers out of many.

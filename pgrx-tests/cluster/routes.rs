@@ -47,6 +47,30 @@ fn one_job_lives_under_a_key_whichever_server_is_asked() {
 }
 
 #[test]
+fn a_claim_stores_the_results_of_jobs_of_all_servers() {
+    let peers = Peers::new(3);
+    let c = &mut peers.connect(0);
+    let enqueue = |n| peers.connect(n).value::<i64>("SELECT queue_cluster.enqueue('q')");
+    let jobs = [0, 1, 0, 2].map(enqueue);
+    let ids: Vec<i64> = jobs.iter().map(|_| c.value("SELECT id FROM queue_cluster.claim('q')")).collect();
+    let claim = |results: &str| {
+        format!("SELECT FROM queue_cluster.claim('q', completed => ARRAY{ids:?}, results => '{results}')")
+    };
+    for results in ["[1, 2, 3]", "[1, 2, 3, 4, 5]", "{}", "7"] {
+        c.refused(&claim(results), "22023");
+    }
+    assert_eq!(c.count(&claim("[\"a\", null, \"c\", \"d\"]")), 0);
+    let results: Vec<String> = ids
+        .iter()
+        .map(|id| {
+            let job = "(SELECT job_id FROM queue_cluster.attempts WHERE id = $)".replace('$', &id.to_string());
+            c.value(&format!("SELECT concat_ws(' ', state, result) FROM queue_cluster.job({job})"))
+        })
+        .collect();
+    assert_eq!(results, ["completed \"a\"", "completed", "completed \"c\"", "completed \"d\""]);
+}
+
+#[test]
 fn only_jobs_of_the_named_stages_are_stolen() {
     let peers = Peers::new(2);
     let (home, thief) = (&mut peers.connect(0), &mut peers.connect(1));

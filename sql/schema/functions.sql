@@ -266,27 +266,28 @@ COMMENT ON COLUMN queue.answer.reason IS 'Why nothing was done, for people; NULL
 CREATE FUNCTION queue.claim(
     queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
     stage text DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
-    completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL
+    completed bigint[] DEFAULT NULL, results json DEFAULT NULL, linger interval DEFAULT NULL
 ) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim';
 COMMENT ON FUNCTION queue.claim IS
 'Claims up to max_jobs jobs for this worker. Their lease (default: the job''s, else the queue''s) starts at commit.
 Use every row: LIMIT or WHERE on the call leaves jobs claimed that no worker runs. wait: sleeps until there is a job,
 for at most pg_queue.max_wait and a little less than statement_timeout. It does not sleep in a transaction that has
 written, nor at REPEATABLE READ or above; a NOTICE says so once. A sleeping claim holds back vacuum''s horizon; CALL
-queue.wait does not. stage: claims from this stage only; NULL: from all stages, in the order of (priority, job_id)
-over all of them. completed: completes these attempts first. For each attempt that could not be completed, there is a
-row without a job_id, whose headers have outcome and reason as queue.answer. disconnect: if this connection breaks,
-the leases of its jobs end after this time at the latest, unless they are extended meanwhile. 0: if it ends in any
-way, its jobs are immediately offered to other workers. NULL: its jobs keep their leases. linger: with fewer than
-max_jobs ready jobs the call sleeps on for more, until the first of them has been ready for this time; it needs wait,
-and one queue without stages or with a stage. Errors: 42704 there is no such queue, 22023 an argument is out of range
-or there is no such stage, 53400 shared memory is full.';
+queue.wait does not. stage: claims from this stage only; NULL: from all stages, in the order of (priority, job_id) over
+all of them. completed: completes these attempts first. For each attempt that could not be completed, there is a row
+without a job_id, whose headers have outcome and reason as queue.answer. results: an array with the result of each of
+these attempts; null: it has none. disconnect: if this connection breaks, the leases of its jobs end after this time at
+the latest, unless they are extended meanwhile. 0: if it ends in any way, its jobs are immediately offered to other
+workers. NULL: its jobs keep their leases. linger: with fewer than max_jobs ready jobs the call sleeps on for more,
+until the first of them has been ready for this time; it needs wait, and one queue without stages or with a stage.
+Errors: 42704 there is no such queue, 22023 an argument is out of range or there is no such stage, 53400 shared memory
+is full.';
 
 -- For: consume.
 CREATE FUNCTION queue.claim_any(
     queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
     stages text[] DEFAULT NULL, worker text DEFAULT NULL, disconnect interval DEFAULT NULL,
-    completed bigint[] DEFAULT NULL, linger interval DEFAULT NULL
+    completed bigint[] DEFAULT NULL, results json DEFAULT NULL, linger interval DEFAULT NULL
 ) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim_any';
 COMMENT ON FUNCTION queue.claim_any IS
 'As queue.claim, from the first of up to 8 queues that has jobs. stages: one for each name, only jobs of this stage;

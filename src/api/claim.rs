@@ -7,6 +7,7 @@
 //! Not responsible for one round of taking (`job::claim`), nor for sleeping (`job::wait`).
 
 use pgrx::pg_sys::Datum;
+use serde_json::value::RawValue;
 
 use crate::api::queue_options::MAX_STAGES;
 use crate::api::{self, answers, sql_function};
@@ -21,7 +22,7 @@ use crate::job::options::{disconnect, lease_us};
 use crate::job::wait::{self, ClaimScope, Waiter, Wanted};
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, Rows};
-use crate::pg::{jsonb, process, time};
+use crate::pg::{jsonb, memory, process, stored_json, time};
 use crate::restore;
 use crate::worker::absence;
 
@@ -105,12 +106,50 @@ fn run(call: &Call, wanted: &[Wanted]) -> Result<Option<Datum>> {
 /// Completes the jobs that the call names, and adds a row for each attempt that could not be completed. Returns whether
 /// the call names any.
 fn complete_first(call: &Call, rows: &Rows) -> Result<bool> {
-    let Some(completed) = call.get(args::claim::COMPLETED) else { return Ok(false) };
+    let Some(mut completed) = call.get(args::claim::COMPLETED) else {
+        return match call.has(args::claim::RESULTS) {
+            true => Err(Error::invalid("results needs completed").hint("Name the attempts that have them.")),
+            false => Ok(false),
+        };
+    };
     restore::refuse()?;
     let mut refused = Vec::new();
-    complete_all(&completed, &mut refused)?;
+    let results = results(call, &mut completed, &mut refused)?;
+    complete_all(&completed, &results, &mut refused)?;
     refused.into_iter().try_for_each(|(id, refusal)| add_refusal(rows, id, refusal))?;
     Ok(!completed.is_empty())
+}
+
+/// Returns the results of the attempts that the call completes, if it has any. An attempt whose result cannot be stored
+/// goes from `completed` to `refused`.
+///
+/// Errors: 22023 when `results` is not an array with one element for each attempt.
+fn results(
+    call: &Call,
+    completed: &mut [Option<i64>],
+    refused: &mut Vec<(i64, Refusal)>,
+) -> Result<Vec<Option<Datum>>> {
+    let Some(text) = call.get(args::claim::RESULTS) else { return Ok(Vec::new()) };
+    let elements: Vec<Option<&RawValue>> = stored_json::elements(&text).ok_or_else(|| {
+        Error::invalid("results must be a JSON array").hint("For instance: '[{\"sent\": true}, null]'.")
+    })?;
+    if elements.len() != completed.len() {
+        return Err(Error::invalid("results must have as many elements as completed")
+            .detail(format!("It has {}, and there are {} attempts.", elements.len(), completed.len()))
+            .hint("null stands for an attempt without a result."));
+    }
+    let mut results = memory::list(elements.len());
+    for (element, attempt) in elements.into_iter().zip(completed) {
+        let result = match (element, &attempt) {
+            (Some(element), Some(_)) => stored_json::parse(element.get(), "result").map(Some),
+            _ => Ok(None),
+        };
+        results.push(result.unwrap_or_else(|error| {
+            refused.extend(attempt.take().map(|id| (id, Refusal::Unfit(error))));
+            None
+        }));
+    }
+    Ok(results)
 }
 
 /// A call that claims jobs.

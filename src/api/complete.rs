@@ -33,7 +33,7 @@ fn complete_many(call: &Call) -> Result<Option<Datum>> {
     let answers = Answers::begin(call)?;
     let ids = call.need(args::complete_many::IDS)?;
     let mut refused = Vec::new();
-    for id in complete::complete_all(&ids, &mut refused)? {
+    for id in complete::complete_all(&ids, &[], &mut refused)? {
         answers.done(id, Kind::Completed.name())?;
     }
     refused.into_iter().try_for_each(|(id, refusal)| answers.ended(id, Err(refusal)))?;

@@ -242,18 +242,9 @@ impl End {
 
 /// Returns JSON as it is stored.
 ///
-/// Errors: unfit when Postgres cannot store it: a zero character, half of a surrogate pair, a number or depth out of
-/// range.
+/// Errors: unfit when it cannot be stored.
 fn stored(name: &str, value: Option<Box<RawValue>>) -> std::result::Result<Option<Datum>, Refusal> {
-    let Some(value) = value else { return Ok(None) };
-    let datum = jsonb::of_text(value.get()).ok_or_else(|| {
-        Refusal::Unfit(
-            Error::invalid(format!("{name} cannot be stored as jsonb"))
-                .detail("It has a zero character, half of a surrogate pair, or a number that is too large."),
-        )
-    })?;
-    stored_json::check(datum, name).map_err(Refusal::Unfit)?;
-    Ok(Some(datum))
+    value.map(|value| stored_json::parse(value.get(), name).map_err(Refusal::Unfit)).transpose()
 }
 
 /// Reads a span of time from now on.
@@ -286,9 +277,7 @@ fn end_batch(call: &Call) -> Result<Option<Datum>> {
     let answers = Answers::begin(call)?;
     // A json is stored as a text is.
     let text = call.need(args::end_batch::ENDS)?;
-    // An element ends with a comma, or the array does.
-    memory::room_for_elements(text.bytes().filter(|byte| *byte == b',').count() + 1, text.len());
-    let elements: Vec<&RawValue> = serde_json::from_str(&text).map_err(|_| {
+    let elements: Vec<&RawValue> = stored_json::elements(&text).ok_or_else(|| {
         Error::invalid("ends must be a JSON array of objects").hint(
             "For instance: '[{\"complete\": {\"id\": 16}}, {\"fail\": {\"id\": 17, \"error\": \
                 \"no route to host\"}}]'.",

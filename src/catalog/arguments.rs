@@ -103,12 +103,12 @@ functions! {
     claim "claim" 1 {
         QUEUE_NAME "queue_name" Text, MAX_JOBS "max_jobs" Integer, WAIT "wait" Interval, LEASE "lease" Interval,
         STAGE "stage" Text, WORKER "worker" Text, DISCONNECT "disconnect" Interval, COMPLETED "completed" Bigints,
-        LINGER "linger" Interval
+        RESULTS "results" Text, LINGER "linger" Interval
     }
     claim_any "claim_any" 1 {
         QUEUE_NAMES "queue_names" Texts, MAX_JOBS "max_jobs" Integer, WAIT "wait" Interval, LEASE "lease" Interval,
         STAGES "stages" Texts, WORKER "worker" Text, DISCONNECT "disconnect" Interval, COMPLETED "completed" Bigints,
-        LINGER "linger" Interval
+        RESULTS "results" Text, LINGER "linger" Interval
     }
     wait "wait" 1 {
         QUEUE_NAME "queue_name" Text, TIMEOUT "timeout" Interval, HAS_JOBS "has_jobs" Boolean

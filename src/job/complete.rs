@@ -70,33 +70,41 @@ fn complete_and_rerun(held: Held, result: Option<Datum>) -> std::result::Result<
 }
 
 /// Completes the attempts that the caller still has. Returns their ids, in the given order. Adds the others to
-/// `refused`, each with the reason.
-pub fn complete_all(ids: &[Option<i64>], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<i64>> {
+/// `refused`, each with the reason. `results`: jsonb, one for each id, or none at all.
+pub fn complete_all(
+    ids: &[Option<i64>],
+    results: &[Option<Datum>],
+    refused: &mut Vec<(i64, Refusal)>,
+) -> Result<Vec<i64>> {
     let mut given = memory::list(ids.len());
     given.extend(ids.iter().flatten());
+    // The held attempts are in the order of their ids.
+    let mut results = ids.iter().zip(results);
+    let mut result_of = |id| results.find(|(given, _)| **given == Some(id)).and_then(|(_, result)| *result);
     let mut outcomes = Outcomes::new();
     let mut held = memory::list(ids.len());
     for one in hold::hold_claimed_many(&given, refused)? {
+        let result = result_of(one.id);
         let may_end = hold::queue_of(&mut outcomes, &one)
             .and_then(|queue| may_end(&queue, one.entry.lane).map_err(|e| hold::unfit(&one, e)));
         match may_end {
-            Ok(()) => held.push(one),
+            Ok(()) => held.push((one, result)),
             Err(Refusal::Wrong(e)) => return Err(e),
             Err(refusal) => memory::push(refused, (one.id, refusal)),
         }
     }
-    for one in held.iter().filter(|one| one.entry.rerun == 0) {
-        outcomes.add(one, New::of(one.id, Kind::Completed));
+    for (one, result) in held.iter().filter(|(one, _)| one.entry.rerun == 0) {
+        outcomes.add(one, New { result: *result, ..New::of(one.id, Kind::Completed) });
     }
     let lost = outcomes.try_insert();
     let mut completed = memory::list(held.len());
-    for one in held {
+    for (one, result) in held {
         let id = one.id;
         let done = if one.entry.rerun != 0 {
-            complete_and_rerun(one, None)
+            complete_and_rerun(one, result)
         } else if lost.contains(&id) {
             hold::resolve_conflict(&mut outcomes, one)
-                .and_then(|one| hold::end(&mut outcomes, one, New::of(id, Kind::Completed)))
+                .and_then(|one| hold::end(&mut outcomes, one, New { result, ..New::of(id, Kind::Completed) }))
         } else {
             Ok(())
         };

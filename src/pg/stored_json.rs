@@ -5,12 +5,12 @@
 //! Invariant: Postgres can write as text whatever passes the check, a row of five such values included.
 
 use pgrx::pg_sys::{self, Datum, JsonbIteratorToken as Token, JsonbValue, jbvType};
+use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::guc;
-use crate::pg::datum;
-use crate::pg::jsonb::root;
-use crate::pg::raw;
+use crate::pg::jsonb::{self, root};
+use crate::pg::{datum, memory, raw};
 
 /// Arrays and objects that users store may be nested this deep. Reading a deeper value again, inside another value or
 /// by a path, could exhaust the stack.
@@ -27,6 +27,26 @@ const MAX_TEXT_PER_BYTE: usize = 11_000;
 struct Extent {
     depth: usize,
     text_bytes: usize,
+}
+
+/// Returns the elements of a JSON array, unread. `None`: it is no array, or has an element of another form.
+pub fn elements<'a, T: Deserialize<'a>>(array: &'a str) -> Option<Vec<T>> {
+    // An element ends with a comma, or the array does.
+    memory::room_for_elements(array.bytes().filter(|byte| *byte == b',').count() + 1, array.len());
+    serde_json::from_str(array).ok()
+}
+
+/// Returns JSON as it is stored.
+///
+/// Errors: 22023 when Postgres cannot store it: a zero character, half of a surrogate pair, or a number out of range.
+/// Also those of [`check`].
+pub fn parse(json: &str, name: &str) -> Result<Datum> {
+    let stored = jsonb::of_text(json).ok_or_else(|| {
+        Error::invalid(format!("{name} cannot be stored as jsonb"))
+            .detail("It has a zero character, half of a surrogate pair, or a number that is too large.")
+    })?;
+    check(stored, name)?;
+    Ok(stored)
 }
 
 /// Checks a jsonb that will be stored.

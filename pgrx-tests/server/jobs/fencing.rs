@@ -509,6 +509,46 @@ fn claim_answers_for_what_it_cannot_complete() {
 }
 
 #[test]
+fn claim_completes_with_a_result_for_each() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[6]))"));
+    let rows = client.query(&format!("SELECT id, job_id FROM queue.claim('{q}', 5)"), &[]).unwrap();
+    let (ids, jobs): (Vec<i64>, Vec<i64>) = rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
+    for (arguments, why) in [
+        ("results => '[1]'", "results needs completed"),
+        ("completed => '{}', results => '{}'", "results must be a JSON array"),
+        ("completed => '{}', results => '[1]'", "results must have as many elements as completed"),
+        ("completed => $, results => '[1, 2]'", "results must have as many elements as completed"),
+    ] {
+        let arguments = arguments.replace('$', &format!("ARRAY{ids:?}"));
+        let failure = client.failure(&format!("SELECT FROM queue.claim('{q}', {arguments})"));
+        assert_eq!((&*failure.code, &*failure.message), ("22023", why), "{arguments}");
+    }
+    let rerun: i64 = client.value(&format!("SELECT queue.enqueue('{q}', '7', unique_key => 'k', priority => -1)"));
+    let keyed: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}') WHERE job_id = {rerun}"));
+    client.run(&format!("SELECT queue.enqueue('{q}', '8', unique_key => 'k', on_duplicate => 'rerun')"));
+    // An id that is given twice has its first result. NULL as an id takes no result.
+    let deep = "[".repeat(1001) + &"]".repeat(1001);
+    let refused: Vec<String> = client.column(&format!(
+        "SELECT concat_ws(' ', id, headers->>'outcome') FROM queue.claim('{q}',
+             completed => ARRAY[{}, NULL, {}, {}, {}, {}, {}, {keyed}],
+             results => '[{{\"sent\": true}}, 5, null, \"\\u0000\", {deep}, 9, 7, [8]]')
+         WHERE job_id IS NULL ORDER BY id",
+        ids[0], ids[1], ids[2], ids[3], ids[0], ids[4]
+    ));
+    let outcomes = [(ids[0], "lost"), (ids[2], "refused"), (ids[3], "refused")];
+    assert_eq!(refused, outcomes.map(|(id, outcome)| format!("{id} {outcome}")));
+    let results: Vec<String> = client.column(&format!(
+        "SELECT concat_ws(' ', state, result) FROM unnest(ARRAY{jobs:?}) WITH ORDINALITY AS i (job, n), queue.job(i.job)
+         ORDER BY n"
+    ));
+    assert_eq!(results, [r#"completed {"sent": true}"#, "completed", "running", "running", "completed 7"]);
+    assert_eq!(client.state(rerun), "ready");
+    // The attempts whose results could not be stored are still the worker's.
+    client.run(&format!("SELECT queue.complete_many(ARRAY{:?})", &ids[2..4]));
+}
+
+#[test]
 fn a_worker_that_lost_its_lease_changes_nothing() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
