@@ -62,7 +62,9 @@ fn await_end(call: &Call) -> Result<Option<Datum>> {
         }
         snapshot::drop_snapshots();
         fault!("await.looked");
-        watcher.sleep(deadline);
+        if !watcher.sleep(deadline) {
+            break seen;
+        }
     };
     let result = seen.result;
     call.result_row(&mut [text_datum(seen.state), result.unwrap_or(Datum::from(0))], &mut [false, result.is_none()])

@@ -46,8 +46,20 @@ pub fn taken_by_topic(name: &str) -> Error {
 }
 
 /// Waits until no other transaction makes a queue or a topic of this name, and keeps others from it.
+///
+/// ON CONFLICT alone would not do. While an index is built anew there are two, and it takes a duplicate in the newer one
+/// for an error.
 pub fn lock(name: &str) {
-    lock::lock_token(catalog::pinned().queue, keys::hash(0, name.as_bytes()) as u32 % NAME_TOKENS);
+    lock_in(0, name);
+}
+
+/// As [`lock`], for schedules, which have names of their own.
+pub fn lock_schedule(name: &str) {
+    lock_in(1, name);
+}
+
+fn lock_in(namespace: i32, name: &str) {
+    lock::lock_token(catalog::pinned().queue, keys::hash(namespace, name.as_bytes()) as u32 % NAME_TOKENS);
     session::accept_invalidations();
 }
 

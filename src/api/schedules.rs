@@ -10,7 +10,7 @@ use pg_queue_core::schedule::{LATEST, Missed, Plan, rfc3339};
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::command::Command;
-use crate::api::{self, sql_function};
+use crate::api::{self, names, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::run_as::{self, RunAs};
@@ -116,7 +116,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     let (payload, run_as) = content(call, &goal)?;
     let now = catalog::schedule::now_us();
     loop {
-        let before = catalog::schedule::by_name(&name).ok();
+        let before = find_or_lock(&name);
         before.as_ref().map_or(Ok(()), |before| may(before, Privilege::Manage))?;
         let (anchor, planned_from) = match &before {
             Some(before) => {
@@ -171,6 +171,15 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     }
     transaction::record(ScheduleStep::Changed { lane });
     Ok(job::schedule::next_run_now(&catalog::schedule::by_name(&name)?)?.map(Datum::from))
+}
+
+/// Returns a schedule. If there is none, keeps other transactions from making it.
+fn find_or_lock(name: &str) -> Option<Schedule> {
+    let find = || catalog::schedule::by_name(name).ok();
+    find().or_else(|| {
+        names::lock_schedule(name);
+        find()
+    })
 }
 
 /// Returns the name of the schedule to make.

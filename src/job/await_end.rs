@@ -87,8 +87,8 @@ impl Watcher {
     }
 
     /// Sleeps until the session is woken, or until the deadline on the monotonic clock. Does not sleep if the extension
-    /// was dropped: memory knows of that a moment before this session does.
-    pub fn sleep(&mut self, deadline: i64) {
+    /// was dropped: memory knows of that a moment before this session does. Returns false if the client has gone.
+    pub fn sleep(&mut self, deadline: i64) -> bool {
         let has_news = || {
             shmem::with(|shared| {
                 let is_there = shared.instances.iter().any(|instance| instance.number == self.number);
@@ -100,8 +100,11 @@ impl Watcher {
             if left <= 0 {
                 break;
             }
-            process::sleep((left + 999) / 1_000);
+            if !process::sleep_for_client((left + 999) / 1_000) {
+                return false;
+            }
         }
+        true
     }
 }
 

@@ -273,7 +273,8 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until the session is woken or until the deadline on the monotonic clock. Returns true if it was woken.
+    /// Sleeps until the session is woken, until the deadline on the monotonic clock, or until the client has gone.
+    /// Returns true if it was woken.
     pub fn sleep(&mut self, deadline: i64) -> bool {
         loop {
             if shmem::with(|shared| shared.frontier.sessions.is_woken(session::session())) {
@@ -283,7 +284,9 @@ impl Waiter {
             if left <= 0 {
                 return false;
             }
-            process::sleep((left + 999) / 1_000);
+            if !process::sleep_for_client((left + 999) / 1_000) {
+                return false;
+            }
         }
     }
 }

@@ -64,17 +64,45 @@ pub fn sleep(milliseconds: i64) {
     check_for_interrupts();
 }
 
+/// As [`sleep`], but the client's end of the connection ends the sleep, too. Returns false then. It costs nothing while
+/// the client is there.
+pub fn sleep_for_client(milliseconds: i64) -> bool {
+    if !has_client() {
+        sleep(milliseconds);
+        return true;
+    }
+    let mut event = pg_sys::WaitEvent::default();
+    // SAFETY: a session with a client has this set of the client's socket, the session's latch and the postmaster's
+    // death. Postgres changes what it waits for on the socket before each of its own waits.
+    let count = unsafe {
+        let set = unbound::FeBeWaitSet;
+        let socket = unbound::FE_BE_WAIT_SET_SOCKET_POS;
+        pg_sys::ModifyWaitEvent(set, socket, pg_sys::WL_SOCKET_CLOSED, std::ptr::null_mut());
+        let count = pg_sys::WaitEventSetWait(set, milliseconds.max(0), &mut event, 1, pg_sys::PG_WAIT_EXTENSION);
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+        count
+    };
+    if count > 0 && event.events & pg_sys::WL_POSTMASTER_DEATH != 0 {
+        // SAFETY: Postgres ends a process so when its postmaster has died.
+        unsafe { pg_sys::proc_exit(1) };
+    }
+    check_for_interrupts();
+    count == 0 || event.events & pg_sys::WL_SOCKET_CLOSED == 0
+}
+
+/// False in a background process, also if it has a stand-in for a client.
+fn has_client() -> bool {
+    // SAFETY: a plain global.
+    !client::is_stand_in() && unsafe { !pg_sys::MyProcPort.is_null() }
+}
+
 /// True if the client has closed its connection, as far as the operating system knows. Data that it sent before remains
 /// unread. False in a process without a client. Postgres checks this itself only if `client_connection_check_interval`
 /// is set.
 pub fn is_client_gone() -> bool {
-    // SAFETY: plain globals. A process with a client has a port. The call polls without waiting. An error becomes an
-    // unwinding at the guard.
-    unsafe {
-        !client::is_stand_in()
-            && !pg_sys::MyProcPort.is_null()
-            && !pg_sys::ffi::pg_guard_ffi_boundary(|| unbound::pq_check_connection())
-    }
+    // SAFETY: a process with a client has a port. The call polls without waiting. An error becomes an unwinding at the
+    // guard.
+    has_client() && unsafe { !pg_sys::ffi::pg_guard_ffi_boundary(|| unbound::pq_check_connection()) }
 }
 
 // ----- background processes

@@ -72,7 +72,10 @@ pub struct Port {
 unsafe extern "C" {
     pub static mut PqCommMethods: *const PQcommMethods;
     pub static mut FrontendProtocol: ProtocolVersion;
+    pub static mut FeBeWaitSet: *mut pgrx::pg_sys::WaitEventSet;
 }
+/// The place of the client's socket in `FeBeWaitSet`.
+pub const FE_BE_WAIT_SET_SOCKET_POS: c_int = 0;
 unsafe extern "C-unwind" {
     pub fn pq_check_connection() -> bool;
 }

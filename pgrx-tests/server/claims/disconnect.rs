@@ -132,6 +132,32 @@ fn the_jobs_of_a_broken_connection_run_again_after_the_span() {
 }
 
 #[test]
+fn a_call_that_sleeps_ends_when_its_client_is_killed() {
+    let (mut client, q) = queue("lease => '1 hour'");
+    let job = client.enqueue(&q);
+    let later: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 hour')"));
+    let pause = format!("SELECT FROM queue.claim('{q}', disconnect => '700 ms')");
+    for sleep in [
+        format!("SELECT FROM queue.claim('{q}', wait => '1 hour')"),
+        format!("SELECT FROM queue.claim('{q}', max_jobs => 2, wait => '1 hour', linger => '1 hour')"),
+        format!("CALL queue.wait('{q}', '1 hour')"),
+        format!("CALL queue.await({later}, '1 hour')"),
+    ] {
+        let mut psql = Psql::run(&format!("SET pg_queue.max_wait = '1h'; {pause}"));
+        writeln!(psql.process.stdin.as_mut().expect("its input"), "{sleep};").expect("psql reads");
+        wait::until_true("it sleeps", || {
+            let asleep = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND state = 'active'";
+            client.count(&format!("{asleep} AND pid = {}", psql.pid)) == 1
+        });
+        // The job of its earlier claim runs again after the span, not after the sleep.
+        psql.kill();
+        let id = Sleeper::claiming(&q).claimed();
+        client.run(&format!("SELECT queue.release({id})"));
+        assert_eq!(client.state(job), "ready", "{sleep}");
+    }
+}
+
+#[test]
 fn a_goodbye_changes_no_lease_unless_the_span_is_zero() {
     let (mut client, q) = queue("lease => '1 hour'");
     for span in ["NULL", "'100 ms'"] {

@@ -128,3 +128,31 @@ fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
     let mut client = cluster.connect_to("app");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 12);
 }
+
+/// While an index is built anew there are two, and ON CONFLICT knows only the older one.
+#[test]
+fn sessions_may_make_the_same_schedule_while_its_index_is_built_anew() {
+    const SESSIONS: usize = 4;
+    let (cluster, mut client) = Cluster::new().start_with_database("app");
+    create(&mut client, "q", "");
+    client.run(
+        "CREATE UNIQUE INDEX newer ON queue_internal.schedule (schedule_name);
+         UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'queue_internal.newer'::regclass",
+    );
+    let ready = std::sync::Barrier::new(SESSIONS);
+    let failures: Vec<Failure> = thread::scope(|scope| {
+        let sessions = [(); SESSIONS].map(|_| {
+            let (mut client, ready) = (cluster.connect_to("app"), &ready);
+            scope.spawn(move || {
+                let mut make = |n| {
+                    ready.wait();
+                    client.batch_execute(&format!("SELECT queue.schedule('{n}', 'q', every => '1 day')")).err()
+                };
+                (0..300).filter_map(|n| make(n)).map(|e| Failure::from(&e)).collect::<Vec<_>>()
+            })
+        });
+        sessions.into_iter().flat_map(|session| session.join().unwrap()).collect()
+    });
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(client.count("SELECT FROM queue.schedules"), 300);
+}
