@@ -85,7 +85,7 @@ integers! {
     STATISTICS_RETENTION = 90 * 86_400, "statistics_retention", Sighup, -1..=i32::MAX, GucFlags::UNIT_S,
         "Sets how long the minutes of queue.throughput are kept.",
         "Seconds, 0 to 2147483647; -1 keeps them for ever.";
-    MAX_WAIT = 10_000, "max_wait", Userset, 0..=3_600_000, GucFlags::UNIT_MS,
+    MAX_WAIT = 15_000, "max_wait", Userset, 0..=3_600_000, GucFlags::UNIT_MS,
         "Sets the longest time that one call of claim or wait sleeps.",
         "Milliseconds, 0 to 3600000. A sleeping claim holds back vacuum's horizon for as long; CALL queue.wait \
             does not.";

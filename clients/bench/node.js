@@ -164,11 +164,12 @@ const actions = {
   async drain (contender, client, count) {
     let left = count
     const all = settle()
-    const begun = performance.now()
+    const [begun, busy] = [performance.now(), process.cpuUsage()]
     await contender.start(() => { if (--left === 0) all.done() })
     await all.promise
     await contender.stop()
-    return count / (performance.now() - begun) * 1000
+    const { user, system } = process.cpuUsage(busy)
+    return { rate: count / (performance.now() - begun) * 1000, cpu: (user + system) / count }
   },
   async latency (contender, client, count) {
     const times = await waits(contender, count)
@@ -195,7 +196,7 @@ async function main (name, what, config, count) {
   await client.connect()
   const contender = await contenders[name](config, client)
   const result = await actions[what](contender, client, count)
-  const isMeasured = ['number', 'string'].includes(typeof result) || what === 'latency'
+  const isMeasured = ['number', 'string'].includes(typeof result) || ['drain', 'latency'].includes(what)
   if (isMeasured) console.log(JSON.stringify(result))
   await Promise.race([contender.close?.(), sleep(2000)]).catch(() => {})
 }

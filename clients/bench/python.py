@@ -51,7 +51,7 @@ class PgQueue:
     async def serve(self, call):
         from pg_queue import Worker
 
-        disconnect = 0 if name.endswith("bound") else 15
+        disconnect = 0 if name.endswith("bound") else 5
         self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead, disconnect=disconnect)
 
         @self.worker.handler("bench")
@@ -223,12 +223,15 @@ async def drain(contender, conn):
         if left == 0:
             done.set()
 
-    begun = time.perf_counter()
+    begun, busy = time.perf_counter(), time.process_time()
     served = asyncio.ensure_future(contender.serve(call))
     await done.wait()
     contender.stop()
     await served
-    return count / (time.perf_counter() - begun)
+    return {
+        "rate": count / (time.perf_counter() - begun),
+        "cpu": (time.process_time() - busy) / count * 1e6,
+    }
 
 
 async def waits(contender, conn, count, busy=0, group=None):
