@@ -54,7 +54,9 @@ export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND = 1
 # Only the last step of an installation may need more rights: what was compiled belongs to the user.
 INSTALL_AS = $(if $(DESTDIR),,$(shell [ -w "$$($(PG_CONFIG) --pkglibdir)" ] || echo sudo))
 
-FEATURES = --no-default-features --features pg$(MAJOR)
+# The benchmark's cell `cores` measures how long a lock is held.
+FEATURES = --no-default-features --features pg$(MAJOR)$(if $(findstring cores,$(ARGS)),$(COMMA)lock-times)
+COMMA := ,
 # With the points at which tests hold, fail or kill a process (src/pg/fault.rs); never for an installation.
 TEST_FEATURES = $(FEATURES),faults
 # What is compiled for tests. A part of the workspace alone would want dependencies with fewer features, and compile

@@ -11,6 +11,7 @@ mod chart;
 mod charts;
 mod client;
 mod contender;
+mod cores;
 mod cpu;
 mod drive;
 mod error;

@@ -34,6 +34,8 @@ pub mod extend;
 pub mod fail;
 pub mod flow;
 pub mod former_stages;
+#[cfg(feature = "lock-times")]
+mod lock_times;
 pub mod maintain;
 pub mod names;
 pub mod permissions;

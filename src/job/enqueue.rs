@@ -127,13 +127,19 @@ pub fn announce(queue: &Queue) {
     }
 }
 
+/// Checks that the queue takes so many waiting jobs more.
+///
+/// Errors: 53400 the queue is full.
+fn check_room(queue: &Queue, more: usize, by: By) -> Result<()> {
+    match queue.max_waiting {
+        Some(most) if !matches!(by, By::Topic | By::Bridge) => limits::has_room(queue, most, more),
+        _ => Ok(()),
+    }
+}
+
 /// Inserts one job without predecessors, without the lists of `insert`. Returns its id.
 fn insert_plain(queue: &Queue, payload: Datum, options: &Options, now: i64, by: By) -> Result<i64> {
-    if let Some(most) = queue.max_waiting
-        && by != By::Bridge
-    {
-        limits::has_room(queue, most, 1)?;
-    }
+    check_room(queue, 1, by)?;
     let mut count = 0;
     ids::take(1, |taken| count = taken)?;
     if options.job_id.is_some_and(|job_id| id::count(job_id) == count) {
@@ -164,11 +170,8 @@ fn insert(queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<
     }
     let held = Held::of(queue, jobs)?;
     // Held jobs do not count, and a release is never refused.
-    if let Some(most) = queue.max_waiting
-        && !matches!(by, By::Topic | By::Bridge)
-        && held.count < jobs.len()
-    {
-        limits::has_room(queue, most, jobs.len() - held.count)?;
+    if held.count < jobs.len() {
+        check_room(queue, jobs.len() - held.count, by)?;
     }
     let mut counts = fresh_counts(jobs.iter().map(|(_, options)| options))?;
     let far = |job: &(Datum, Options)| far(&job.1);

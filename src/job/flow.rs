@@ -10,7 +10,7 @@ use pg_queue_core::after::Upon;
 use pgrx::pg_sys;
 
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{self, ids, queue};
+use crate::catalog::{self, queue};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found, Job};
 use crate::job::options::OwnFlow;
@@ -73,7 +73,6 @@ pub fn check_say(flow: i64, found: &Found) -> Result<()> {
 /// Errors: 22023 not the id of a job, P0002 no such job, 42501 the user may not add members, 55000 the job has ended,
 /// is to be cancelled, or waits for its run.
 pub fn join(flow: i64) -> Result<()> {
-    ids::job_id(flow)?;
     hold_open(flow);
     let found = find::find_settled(flow)?;
     check_say(flow, &found)?;

@@ -61,7 +61,6 @@ pub fn check(jsonb: Datum, name: &str) -> Result<()> {
     check_extent(name, depth)?;
     if text_bytes > max_bytes {
         return Err(Error::invalid(format!("{name} has {text_bytes} bytes as text, more than {max_bytes}"))
-            .detail(format!("Stored, it takes {} bytes.", datum::stored_size(jsonb)))
             .hint("Store larger values in a table or a file, and their keys here. Or raise pg_queue.max_payload."));
     }
     Ok(())

@@ -43,6 +43,8 @@ pub struct Header {
     pub is_after_crash: bool,
     pub worker_left: pg_sys::ConditionVariable,
     pub executors: executor::Head,
+    #[cfg(feature = "lock-times")]
+    pub lock_times: crate::shmem::lock_times::Times,
 }
 
 /// The places of the arrays behind the header: the offset of each in bytes, and its number of elements.

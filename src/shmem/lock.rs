@@ -94,6 +94,8 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
         let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
         let header = base.cast::<Header>();
         let _guard = LockGuard::take((*header).frontier_lock);
+        #[cfg(feature = "lock-times")]
+        let _clock = crate::shmem::lock_times::Clock::start(&raw mut (*header).lock_times);
         if (*header).frontier.needs_now() {
             (*header).frontier.now = time::monotonic_us();
         }

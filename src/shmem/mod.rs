@@ -23,6 +23,8 @@ pub mod launcher;
 pub mod layout;
 pub mod ledger;
 pub mod lock;
+#[cfg(feature = "lock-times")]
+pub mod lock_times;
 pub mod prepared;
 pub mod recount;
 pub mod restore;

@@ -1,0 +1,18 @@
+//! How long the frontier's lock is held (`shmem::lock_times`), for the benchmark, which declares the function itself:
+//! `CREATE FUNCTION pg_temp.lock_times() RETURNS text LANGUAGE c AS 'pg_queue', 'pg_queue_lock_times'`.
+
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, sql_function};
+use crate::error::Result;
+use crate::pg::datum::text_datum;
+use crate::pg::function::Call;
+use crate::shmem::lock_times;
+
+sql_function!(pg_queue_lock_times, pg_finfo_pg_queue_lock_times => totals, api::run_unpinned);
+
+/// Returns the number of holds and their nanoseconds, with a space between them.
+fn totals(_call: &Call) -> Result<Option<Datum>> {
+    let (holds, nanoseconds) = lock_times::totals();
+    Ok(Some(text_datum(&format!("{holds} {nanoseconds}"))))
+}
