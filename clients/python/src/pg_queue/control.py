@@ -16,11 +16,12 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import psycopg
 
+from .alarm import Alarm
 from .attempt import BaseJob
 from .endings import RETRY_PAUSE, Ending
 from .events import Event, EventKind
 from .held import Held
-from .pool import Backoff, Gone, Link, wait_set
+from .pool import Backoff, Gone, Link
 from .settings import BaseWorker
 from .texts import extra, line
 
@@ -55,12 +56,16 @@ class Control:
         self._watch = watch
         self._control = control
         self._held: Dict[int, Held] = {}
-        self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
+        self._ended: Dict[int, Ending] = {}  # ends without an answer, except those in `_completed` and in a claim
+        self._completed: List[Ending] = []  # completions without a result, which the next claim carries
+        self._carry_until = math.inf  # when the control sends `_completed` instead
         self._parts: Dict[int, int] = {}  # the part of each attempt after errors; others are in part 0
-        self._wake_at = math.inf
+        self._longest_beat = min((worker.disconnect or math.inf) / 3, worker.heartbeat)
         self._is_closing = False
         self._changed = asyncio.Event()  # wakes the claimer: there is room, or the worker stops
         self._due = asyncio.Event()  # wakes the control: there is something to send
+        self._wake = Alarm(self._loop, self._due.set)
+        self._expiry = Alarm(self._loop, self._expire)
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
         raise NotImplementedError
@@ -73,7 +78,7 @@ class Control:
 
     async def _control_all(self) -> None:
         backoff = Backoff()
-        while self._ended or not self._is_closing:
+        while self._ended or self._completed or not self._is_closing:
             await self._until_due()
             try:
                 await self._report()
@@ -82,29 +87,30 @@ class Control:
                 await asyncio.sleep(min(backoff.failed("heartbeat", error), self._beat(math.inf)))
 
     async def _until_due(self) -> None:
+        self._due.clear()
         times = [held.beat_at for held in [*self._held.values(), *self._riders()]]
         times += [ending.due for ending in self._ended.values()]
-        self._wake_at = min(times, default=math.inf)
-        await wait_set(self._due, max(self._wake_at - self._loop.time(), 0))
-        self._due.clear()
+        times += [self._carry_until] if self._completed else []
+        self._wake.set(min(times, default=math.inf))
+        await self._due.wait()
 
     def _beat(self, lease: float) -> float:
         # The server may find out at any time that a connection has broken, also long after the worker has another one.
-        return min(min(lease, self._worker.disconnect or math.inf) / 3, self._worker.heartbeat)
+        return min(lease / 3, self._longest_beat)
 
     def _riders(self) -> List[Held]:
         return [ending.rider for ending in self._ended.values() if ending.rider is not None]
 
-    def _expire_at(self, due: float, attempt_id: int) -> asyncio.TimerHandle:
-        """Stops the handler then, unless a heartbeat succeeds before."""
-
-        def expire() -> None:
-            late = self._loop.time() - due
-            if late > LATE:
-                logger.warning("the event loop was blocked for %.1f seconds: no heartbeat was sent", late)
-            self._stop_job(attempt_id, "lost")
-
-        return self._loop.call_at(due, expire)
+    def _expire(self) -> None:
+        """Stops the handlers whose leases have expired, because no heartbeat has succeeded."""
+        now = self._loop.time()
+        expired = [held for held in self._held.values() if held.expires_at <= now]
+        late = max((now - held.expires_at for held in expired), default=0)
+        if late > LATE:
+            logger.warning("the event loop was blocked for %.1f seconds: no heartbeat was sent", late)
+        for held in expired:
+            self._stop_job(held.job.id, "lost")
+        self._expiry.set(min((held.expires_at for held in self._held.values()), default=math.inf))
 
     def _ride_on(self, attempt_id: int, outcome: str, begun: float) -> None:
         """A completion that rides back has arrived when the attempt cannot be extended any more."""
@@ -120,20 +126,37 @@ class Control:
 
     def _send(self, ending: Ending, delay: float = 0.0) -> None:
         ending.due = self._loop.time() + delay
-        self._ended[ending.id] = ending
-        if ending.due < self._wake_at:
-            self._due.set()
+        self._ended[ending.job.id] = ending
+        self._wake.set(ending.due)
+
+    def _carry(self, ending: Ending) -> None:
+        """Leaves a completion to the next claim. If there is none for `GATHER` seconds, the control sends it."""
+        if not self._completed:
+            self._carry_until = self._loop.time() + GATHER
+            self._wake.set(self._carry_until)
+        self._completed.append(ending)
+
+    def _carried(self) -> List[Ending]:
+        """Takes the completions that wait for a claim."""
+        completed, self._completed = self._completed, []
+        return completed
 
     async def _report(self) -> None:
         """Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault
         is known, and those of one other part. The other parts take turns.
         """
+        if self._completed and self._carry_until <= self._loop.time():
+            for ending in self._carried():
+                self._send(ending)
         begun = self._loop.time()
         self._parts = {one: part for one, part in self._parts.items() if one in self._held or one in self._ended}
         entries = [_Entry(one.job, f'{{"extend":{{"id":{one.job.id}}}}}', False) for one in self._extended(begun)]
         entries += [_Entry(ending.job, ending.json, True) for ending in self._due_ends(begun)]
-        for part in sorted({self._part(entry.job.id) for entry in entries})[:2]:
-            await self._report_part([entry for entry in entries if self._part(entry.job.id) == part], begun)
+        parts: Dict[int, List[_Entry]] = {}
+        for entry in entries:
+            parts.setdefault(self._part(entry.job.id), []).append(entry)
+        for part in sorted(parts)[:2]:
+            await self._report_part(parts[part], begun)
 
     def _part(self, attempt_id: int) -> int:
         return self._parts.get(attempt_id, 0)
@@ -191,8 +214,7 @@ class Control:
         pause = min(1.0, beat) if outcome == "busy" else beat
         held.beat_at = begun + (RETRY_PAUSE * 2.0 ** min(held.errors, 10) if outcome == "error" else pause)
         if outcome not in ("lost", "error"):
-            held.expiry.cancel()
-            held.expiry = self._expire_at(begun + held.lease, attempt_id)
+            held.expires_at = begun + held.lease
         if outcome in ("cancelling", "lost"):
             self._stop_job(attempt_id, "cancelled" if outcome == "cancelling" else "lost")
 
@@ -214,17 +236,27 @@ class Control:
 
     # Events.
 
+    def _is_observed(self) -> bool:
+        """Returns whether a hook or the log wants to know of each end. Both may be set while the worker runs."""
+        return bool(self._watch or self._worker.on_event or logger.isEnabledFor(logging.DEBUG))
+
     def _settle(self, ending: Ending, kind: Optional[EventKind] = None) -> None:
         """Reports that the server has answered: this attempt has ended, or its lease was lost."""
         job = ending.job
         kind = kind or ending.event
         if kind == "lost":
             logger.warning("%r: lost lease", job, extra=extra(job))
-        else:
+        elif logger.isEnabledFor(logging.DEBUG):
             logger.debug("%r: %s", job, kind, extra=extra(job))
-        self._tell(Event(kind, job.queue, job.job_id, job.id, job.attempt, ending.seconds, ending.error))
+        self._tell(kind, job, ending.seconds, ending.error)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(
+        self, kind: EventKind, job: Optional[BaseJob] = None, seconds: float = 0.0, error: Optional[str] = None
+    ) -> None:
+        if self._watch is None and self._worker.on_event is None:
+            return
+        of_job = (job.queue, job.job_id, job.id, job.attempt) if job else ("", 0, 0, 0)
+        event = Event(kind, *of_job, seconds, error)
         for hook in (self._watch, self._worker.on_event):
             if hook is not None:
                 try:
