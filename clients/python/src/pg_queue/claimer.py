@@ -16,7 +16,6 @@ import psycopg
 from psycopg import AsyncConnection
 
 from .attempt import COLUMNS, BaseJob
-from .checks import interval
 from .codec import PLAIN
 from .control import Control
 from .effects import connected
@@ -28,7 +27,7 @@ from .pool import SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connec
 from .reading import reader
 from .ready import reach, refusal
 from .settings import BaseWorker
-from .texts import line, said
+from .texts import array, line, said
 
 logger = logging.getLogger("pg_queue.worker")
 
@@ -46,8 +45,11 @@ TIMED_OUT = ("the lease expired", "the connection of the worker ended")
 
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
-    FROM queue.claim_any(%s::text[], stages => %s::text[], max_jobs => %s, wait => %s, lease => %s::interval,
-        worker => %s, disconnect => %s::interval, completed => %s::bigint[]"""
+    FROM queue.claim_any(max_jobs => %s, wait => %s::interval, completed => %s::bigint[], queue_names => %s::text[],
+        stages => %s::text[], lease => %s::interval, worker => %s, disconnect => %s::interval"""
+"""All parameters are text, which psycopg passes on: lists and intervals would take it longer. The last ones are the
+same for all claims of a run.
+"""
 
 
 class Claimer(Control):
@@ -70,6 +72,10 @@ class Claimer(Control):
             True: (AsyncJob, (self._codec, self._async_pool, self._async_effects, self._loop)),
         }
         self._linger = 0.0 if drain else worker.linger
+        queues, stages = map(array, zip(*worker.handlers))
+        self._statement = f"{CLAIM}, linger => %s::interval)" if self._linger else f"{CLAIM})"
+        self._constants = [queues, stages, span(worker.lease), worker.name, span(worker.disconnect)]
+        self._constants += [span(self._linger)] if self._linger else []
         self._unknown: Set[str] = set()  # what the log has said of jobs without a codec or key
         self._ready: Deque[Held] = deque()
         self._low_water = max((worker.concurrency + worker.prefetch) // 2, worker.concurrency - 1)
@@ -164,14 +170,11 @@ class Claimer(Control):
         worker = self._worker
         # The first claim does not sleep: it finds out whether the queues exist.
         wait = worker.wait if self._has_claimed and not self._drain else 0.0
-        sql, more = f"{CLAIM})", []
         if self._linger:
             # A full batch is not kept waiting for more jobs. A call that lingers has to wait.
             room, wait = min(room, worker.collected() or 1), max(wait, min(worker.wait, 0.001))
-            sql, more = f"{CLAIM}, linger => %s)", [interval(self._linger)]
-        queues, stages = zip(*worker.handlers)
-        wanted = [list(queues), list(stages), room, interval(wait), interval(worker.lease)]
-        return await self._claims.fetch(sql, [*wanted, worker.name, interval(worker.disconnect), completed, *more])
+        ids = f"{{{','.join(map(str, completed))}}}"
+        return await self._claims.fetch(self._statement, [room, span(wait), ids, *self._constants])
 
     def _room(self) -> int:
         """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
