@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Callable, FrozenSet, Iterator, Optional
 
@@ -20,10 +21,9 @@ COLUMNS = (
 """Columns of queue.claimed_job, in the order of the arguments of `BaseJob`. `_read` reads those that are JSON."""
 
 
-class BaseJob:
-    """The common part of both kinds of jobs."""
+class _State:
+    """What the handler has done, and whether it is to stop. Most jobs keep these defaults."""
 
-    # Most jobs keep these defaults, so that their constructor has less to do.
     stop_reason: Optional[StopReason] = None
     """Why the handler is to stop; None if it may go on."""
     stopping = False
@@ -55,47 +55,31 @@ class BaseJob:
     _cancelled: Any = None
     """The event `cancelled`, if the handler has asked for it."""
 
-    def __init__(
-        self,
-        id: int,
-        job_id: int,
-        queue: str,
-        stage: Optional[str] = None,
-        payload: Any = None,
-        headers: Any = None,
-        attempt: int = 1,
-        max_attempts: int = 20,
-        priority: int = 0,
-        unique_key: Optional[str] = None,
-        group_key: Optional[str] = None,
-        progress: Any = None,
-        last_error: Optional[str] = None,
-        enqueued_at: Optional[datetime] = None,
-        codec: Codec = PLAIN,
-        pool: Any = None,
-        effects: Any = None,
-        loop: Optional[asyncio.AbstractEventLoop] = None,
-    ) -> None:
-        self.id = id
-        """The attempt's id. The attempt can be ended once."""
-        self.job_id = job_id
-        self.queue = queue
-        self.stage = stage
-        self.payload = payload
-        self.headers = headers
-        self.attempt = attempt
-        self.max_attempts = max_attempts
-        self.priority = priority
-        self.unique_key = unique_key
-        self.group_key = group_key
-        self.progress = progress
-        """The progress that the last attempt, or this one, has reported."""
-        self.last_error = last_error
-        self.enqueued_at = enqueued_at
-        self._codec = codec
-        self._pool = pool
-        self._effects = effects
-        self._loop = loop
+
+@dataclass(eq=False, repr=False)
+class BaseJob(_State):
+    """The common part of both kinds of jobs."""
+
+    id: int
+    """The attempt's id. The attempt can be ended once."""
+    job_id: int
+    queue: str
+    stage: Optional[str] = None
+    payload: Any = None
+    headers: Any = None
+    attempt: int = 1
+    max_attempts: int = 20
+    priority: int = 0
+    unique_key: Optional[str] = None
+    group_key: Optional[str] = None
+    progress: Any = None
+    """The progress that the last attempt, or this one, has reported."""
+    last_error: Optional[str] = None
+    enqueued_at: Optional[datetime] = None
+    _codec: Codec = PLAIN
+    _pool: Any = None
+    _effects: Any = None
+    _loop: Optional[asyncio.AbstractEventLoop] = None
 
     def __repr__(self) -> str:
         return f"<job {self.job_id} of {self.queue}, attempt {self.attempt} (id {self.id})>"
@@ -176,7 +160,9 @@ class BaseJob:
             self.unreadable = error
 
     async def _decode(self) -> None:
-        """Decodes what the job carries."""
+        """Decodes what the job carries. Raises the error of JSON that could not be read."""
+        if self.unreadable is not None:
+            raise self.unreadable
         self.payload = await later(self._codec.decode(self.payload, self._context("payload")))
         if self.progress is not None:
             self.progress = await later(self._codec.decode(self.progress, self._context("progress")))

@@ -204,7 +204,7 @@ class Claimer(Control):
             self._ready.append(held)
         if rows:
             shortest = max(min(row[-1] for row in rows), 0.001)
-            self._expiry.set(now + shortest)
+            self._deadlines.set(now + shortest)
             self._wake.set(now + self._beat(shortest))
 
     def _for_another(self, job: BaseJob, error: str) -> Ending:

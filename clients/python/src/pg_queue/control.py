@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import psycopg
 
 from .alarm import Alarm
 from .attempt import BaseJob
-from .endings import RETRY_PAUSE, Ending
+from .endings import EVENTS, RETRY_PAUSE, Ending
 from .events import Event, EventKind
 from .held import Held
 from .pool import Backoff, Gone, Link
@@ -39,14 +39,6 @@ _AT_FAULT = ("22", "54")
 """The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
 
 
-class _Entry(NamedTuple):
-    """A heartbeat or an end, as `REPORT` takes it."""
-
-    job: BaseJob
-    json: str
-    is_end: bool
-
-
 class Control:
     """The part of a run of a worker that sends heartbeats and ends."""
 
@@ -65,9 +57,12 @@ class Control:
         self._changed = asyncio.Event()  # wakes the claimer: there is room, or the worker stops
         self._due = asyncio.Event()  # wakes the control: there is something to send
         self._wake = Alarm(self._loop, self._due.set)
-        self._expiry = Alarm(self._loop, self._expire)
+        self._deadlines = Alarm(self._loop, self._look_at_deadlines)
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
+        raise NotImplementedError
+
+    def _stop_late(self, held: Held) -> None:
         raise NotImplementedError
 
     def _due_ends(self, now: float) -> List[Ending]:
@@ -88,8 +83,9 @@ class Control:
 
     async def _until_due(self) -> None:
         self._due.clear()
-        times = [held.beat_at for held in [*self._held.values(), *self._riders()]]
-        times += [ending.due for ending in self._ended.values()]
+        times = [held.beat_at for held in self._held.values()]
+        for ending in self._ended.values():
+            times += [ending.due, ending.rider.beat_at] if ending.rider else [ending.due]
         times += [self._carry_until] if self._completed else []
         self._wake.set(min(times, default=math.inf))
         await self._due.wait()
@@ -98,19 +94,18 @@ class Control:
         # The server may find out at any time that a connection has broken, also long after the worker has another one.
         return min(lease / 3, self._longest_beat)
 
-    def _riders(self) -> List[Held]:
-        return [ending.rider for ending in self._ended.values() if ending.rider is not None]
-
-    def _expire(self) -> None:
-        """Stops the handlers whose leases have expired, because no heartbeat has succeeded."""
-        now = self._loop.time()
-        expired = [held for held in self._held.values() if held.expires_at <= now]
-        late = max((now - held.expires_at for held in expired), default=0)
+    def _look_at_deadlines(self) -> None:
+        """Stops the handlers whose time is over, or whose leases have expired because no heartbeat has succeeded."""
+        now, held = self._loop.time(), list(self._held.values())
+        late = max((now - one.expires_at for one in held), default=0)
         if late > LATE:
             logger.warning("the event loop was blocked for %.1f seconds: no heartbeat was sent", late)
-        for held in expired:
-            self._stop_job(held.job.id, "lost")
-        self._expiry.set(min((held.expires_at for held in self._held.values()), default=math.inf))
+        for one in held:
+            if one.expires_at <= now:
+                self._stop_job(one.job.id, "lost")
+            if one.late_at <= now:
+                self._stop_late(one)
+        self._deadlines.set(min((min(one.expires_at, one.late_at) for one in self._held.values()), default=math.inf))
 
     def _ride_on(self, attempt_id: int, outcome: str, begun: float) -> None:
         """A completion that rides back has arrived when the attempt cannot be extended any more."""
@@ -145,14 +140,12 @@ class Control:
         """Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault
         is known, and those of one other part. The other parts take turns.
         """
-        if self._completed and self._carry_until <= self._loop.time():
-            for ending in self._carried():
-                self._send(ending)
+        for ending in self._carried() if self._carry_until <= self._loop.time() else ():
+            self._send(ending)
         begun = self._loop.time()
         self._parts = {one: part for one, part in self._parts.items() if one in self._held or one in self._ended}
-        entries = [_Entry(one.job, f'{{"extend":{{"id":{one.job.id}}}}}', False) for one in self._extended(begun)]
-        entries += [_Entry(ending.job, ending.json, True) for ending in self._due_ends(begun)]
-        parts: Dict[int, List[_Entry]] = {}
+        parts: Dict[int, List[Union[Held, Ending]]] = {}
+        entries: List[Union[Held, Ending]] = [*self._extended(begun), *self._due_ends(begun)]
         for entry in entries:
             parts.setdefault(self._part(entry.job.id), []).append(entry)
         for part in sorted(parts)[:2]:
@@ -161,7 +154,7 @@ class Control:
     def _part(self, attempt_id: int) -> int:
         return self._parts.get(attempt_id, 0)
 
-    def _split(self, entries: List[_Entry]) -> None:
+    def _split(self, entries: Sequence[Union[Held, Ending]]) -> None:
         """Makes parts of a part that the server has refused: one for each queue, or two halves. They are sent after all
         other parts.
         """
@@ -170,7 +163,7 @@ class Control:
         for n, entry in enumerate(entries):
             self._parts[entry.job.id] = new + (queues.index(entry.job.queue) if len(queues) > 1 else n // half)
 
-    async def _report_part(self, entries: List[_Entry], begun: float) -> None:
+    async def _report_part(self, entries: Sequence[Union[Held, Ending]], begun: float) -> None:
         """Sends heartbeats and ends in one call. If the server refuses it, splits the part."""
         try:
             rows = await self._control.fetch(REPORT, [f"[{','.join(entry.json for entry in entries)}]"])
@@ -178,12 +171,12 @@ class Control:
             self._split(entries)
             if len(entries) > 1:
                 return
-            is_at_fault = (error.sqlstate or "")[:2] in _AT_FAULT
-            rows = [(entries[0].job.id, "refused" if is_at_fault and entries[0].is_end else "error", line(error))]
+            is_at_fault = isinstance(entries[0], Ending) and (error.sqlstate or "")[:2] in _AT_FAULT
+            rows = [(entries[0].job.id, "refused" if is_at_fault else "error", line(error))]
         else:
             for entry in entries:
                 self._parts.pop(entry.job.id, None)
-        ended = {entry.job.id for entry in entries if entry.is_end}
+        ended = {entry.job.id for entry in entries if isinstance(entry, Ending)}
         for attempt_id, outcome, reason in rows:
             if attempt_id in ended:
                 self._answered(self._ended.pop(attempt_id), outcome, reason)
@@ -226,7 +219,7 @@ class Control:
         if outcome in ("busy", "error"):
             self._send(ending, ending.pause())
         elif outcome == "refused" and not ending.is_last_resort:
-            failure = Ending(ending.job, "fail", error=ending.error or reason)
+            failure = Ending(ending.job, "fail", error=ending.arguments.get("error") or reason)
             failure.seconds = ending.seconds
             self._send(failure)
         elif outcome in ("lost", "refused") and ending.rider is None:
@@ -243,12 +236,12 @@ class Control:
     def _settle(self, ending: Ending, kind: Optional[EventKind] = None) -> None:
         """Reports that the server has answered: this attempt has ended, or its lease was lost."""
         job = ending.job
-        kind = kind or ending.event
+        kind = kind or EVENTS[ending.kind]
         if kind == "lost":
             logger.warning("%r: lost lease", job, extra=extra(job))
         elif logger.isEnabledFor(logging.DEBUG):
             logger.debug("%r: %s", job, kind, extra=extra(job))
-        self._tell(kind, job, ending.seconds, ending.error)
+        self._tell(kind, job, ending.seconds, ending.arguments.get("error"))
 
     def _tell(
         self, kind: EventKind, job: Optional[BaseJob] = None, seconds: float = 0.0, error: Optional[str] = None

@@ -32,7 +32,7 @@ RETRY_PAUSE = 0.01
 """The pause in seconds before a busy attempt's end is sent again. It doubles each time, up to about a second,
 or ten seconds after an error."""
 
-_EVENTS: Dict[Kind, EventKind] = {
+EVENTS: Dict[Kind, EventKind] = {
     "complete": "completed",
     "advance": "advanced",
     "suspend": "suspended",
@@ -73,20 +73,8 @@ class Ending:
 
     @property
     def json(self) -> str:
+        """How `queue.end_batch` reads it."""
         return f'{{"{self.kind}": {{"id": {self.job.id}{self._more}}}}}'
-
-    @property
-    def event(self) -> EventKind:
-        return _EVENTS[self.kind]
-
-    @property
-    def error(self) -> Optional[str]:
-        return self.arguments.get("error")
-
-    @property
-    def is_bare(self) -> bool:
-        """True if the next claim can carry it: a completion without a result."""
-        return self.kind == "complete" and not self.arguments
 
     @property
     def is_last_resort(self) -> bool:

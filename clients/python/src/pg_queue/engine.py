@@ -19,10 +19,11 @@ import asyncio
 import contextvars
 import logging
 import math
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Coroutine, List, Optional
 
 import psycopg
 
@@ -108,50 +109,37 @@ class Engine(Claimer):
             if not self._ready or self._running() >= self._worker.concurrency or self._stopping.is_set():
                 break
             held = self._ready.popleft()
-            if held.handler.batch is not None or self._is_coded(held.job):
-                self._start_group([held, *self._others(held)])
-                continue
-            self._limit(held)
-            if held.handler.is_async:
-                held.task = self._loop.create_task(self._run(held))
+            group = [held] if held.handler.batch is None else [held, *self._others(held, held.handler.batch)]
+            if held.handler.timeout is not None:
+                for one in group:
+                    one.late_at = self._loop.time() + held.handler.timeout
+                self._deadlines.set(held.late_at)
+            if held.handler.is_async or not all(self._is_plain(one.job) for one in group):
+                task = _started(self._loop, self._run(group))
+                for one in group:
+                    one.task, one.group = task, group[1:] and group  # no circle of one job, which costs a collection
             else:
-                context = contextvars.copy_context()
-                context.run(self._begin, held)
-                self._threads.call(Call(context, held.handler.function, held.job, partial(self._finish, held)))
+                self._call_in_thread(group)
         self._is_starting = False
-
-    def _start_group(self, group: List[Held]) -> None:
-        task = self._loop.create_task(self._run_group(group))
-        for held in group:
-            held.task, held.group = task, group
-            self._limit(held)
-
-    def _limit(self, held: Held) -> None:
-        """Lets the attempt fail if its handler takes too long. If it goes on although it was told to stop, it fails
-        nevertheless, and it keeps its slot.
-        """
-        limit = held.handler.timeout
-        if limit is not None:
-            held.job.timeout = limit
-            held.limit = self._loop.call_later(limit, self._stop_late, held)
+        if self._running() < self._worker.concurrency:
+            self._start_soon()
 
     def _stop_late(self, held: Held) -> None:
-        if held.job.id in self._held and not held.job.ended:
-            self._stop_job(held.job.id, "timeout")
-            held.limit = self._loop.call_later(GRACE, self._fail_late, held)
-
-    def _fail_late(self, held: Held) -> None:
-        if held.job.id in self._held and not held.job.ended and held.job.stop_reason == "timeout":
-            held.is_over, held.beat_at, held.expires_at = True, math.inf, math.inf
-            self._send(stopped(held.job))
-
-    def _others(self, first: Held) -> List[Held]:
-        """Returns the jobs that the handler runs together with the first one: ready jobs of the same handler, if it
-        takes batches.
+        """Stops a handler that takes too long. If it goes on for `GRACE` seconds, its attempt fails nevertheless, and
+        it keeps its slot.
         """
-        if first.handler.batch is None:
-            return []
-        most = min(first.handler.batch - 1, self._worker.concurrency - self._running())
+        job, is_first = held.job, held.job.timeout is None
+        held.late_at = self._loop.time() + GRACE if is_first else math.inf
+        if is_first and not job.ended:
+            job.timeout = held.handler.timeout
+            self._stop_job(job.id, "timeout")
+        elif job.stop_reason == "timeout" and not job.ended:
+            held.is_over, held.beat_at, held.expires_at = True, math.inf, math.inf
+            self._send(stopped(job))
+
+    def _others(self, first: Held, batch: int) -> List[Held]:
+        """Returns the jobs that the handler runs together with the first one: ready jobs of the same handler."""
+        most = min(batch - 1, self._worker.concurrency - self._running())
         others = [held for held in self._ready if held.handler is first.handler][:most]
         for held in others:
             self._ready.remove(held)
@@ -159,90 +147,82 @@ class Engine(Claimer):
 
     # A handler.
 
-    async def _run(self, held: Held) -> None:
-        """Runs a job on the event loop."""
-        try:
-            held.job.check()
-            self._begin(held)
-            outcome = await held.handler.function(held.job)
-        except BaseException as error:  # also SystemExit, which must not end the event loop
-            outcome = self._caught(error)
-        self._finish(held, outcome)
+    async def _run(self, group: List[Held]) -> None:
+        """Runs a job or a batch, for which the event loop has to wait: for the codec, or for the handler."""
+        for held in group:
+            if not self._is_plain(held.job):
+                group = await self._decoded(group)
+                break
+        if group and not group[0].handler.is_async:
+            self._call_in_thread(group)
+        elif group:
+            self._begin(group)
+            try:
+                outcome = await group[0].handler.function(_argument(group))
+            except BaseException as error:  # also SystemExit, which must not end the event loop
+                outcome = error
+                if isinstance(error, KeyboardInterrupt):
+                    self._stop()
+            self._finish_all(group, outcome)
 
-    async def _run_group(self, group: List[Held]) -> None:
-        """Runs a batch, or a job that needs the codec."""
-        group = await self._decoded(group)
-        if group:
-            outcomes = await self._outcomes(group)
+    def _call_in_thread(self, group: List[Held]) -> None:
+        context = contextvars.copy_context()
+        context.run(self._begin, group)
+        self._threads.call(
+            Call(context, group[0].handler.function, _argument(group), partial(self._finish_all, group))
+        )
+
+    def _begin(self, group: List[Held]) -> None:
+        for held in group:
+            held.begun = self._loop.time()
+            self._tell("started", held.job)
+
+    def _finish_all(self, group: List[Held], outcome: Any) -> None:
+        """Ends attempts by what their handler has returned or raised."""
+        outcomes = _outcomes(group, outcome)
+        if self._codec is PLAIN:
             for held, outcome in zip(group, outcomes):
-                self._finish(held, await self._encoded(held.job, outcome))
-
-    def _begin(self, held: Held) -> None:
-        held.begun = self._loop.time()
-        self._tell("started", held.job)
-
-    def _caught(self, error: BaseException) -> BaseException:
-        if isinstance(error, KeyboardInterrupt):
-            self._stop()
-        return error
+                self._finish(held, outcome)
+        else:
+            task = self._loop.create_task(self._encode_all(group, outcomes))
+            for held in group:
+                held.task = task
 
     def _finish(self, held: Held, outcome: Any) -> None:
-        """Ends an attempt by what its handler has returned or raised."""
         ending = self._ending(held.job, outcome)
         if held.begun:
             ending.seconds = self._loop.time() - held.begun
         if held.job.id in self._held:
             self._end(held, ending)
 
-    async def _outcomes(self, group: List[Held]) -> List[Any]:
-        """Calls the handler. Returns for each job what it has returned, or raised."""
-        for held in group:
-            self._begin(held)
-        jobs, handler = [held.job for held in group], group[0].handler
-        argument: Any = jobs[0] if handler.batch is None else jobs
-        try:
-            if handler.is_async:
-                found = await handler.function(argument)
-            else:
-                future: asyncio.Future[Any] = self._loop.create_future()
-                self._threads.call(Call(contextvars.copy_context(), handler.function, argument, partial(_set, future)))
-                found = await future
-        except BaseException as error:
-            found = self._caught(error)
-        if handler.batch is None:
-            return [found]
-        if isinstance(found, AlreadyDone):
-            return [found if job.job_id in found.job_ids else Snooze() for job in jobs]
-        if isinstance(found, BaseException):
-            # What the server answers for each attempt says which one is lost.
-            return [Snooze() if len(jobs) > 1 and _is_loss_of(jobs, found) else found] * len(jobs)
-        return list(found)
-
-    def _is_coded(self, job: BaseJob) -> bool:
-        # Most workers have no codec, and most values have not the form of an encoded one.
-        is_plain = self._codec is PLAIN and job.unreadable is None
-        return not is_plain or is_encoded(job.payload) or is_encoded(job.progress)
+    def _is_plain(self, job: BaseJob) -> bool:
+        """Returns whether a job can run as it is. Most workers have no codec, and most values have not the form of an
+        encoded one.
+        """
+        is_readable = self._codec is PLAIN and job.unreadable is None and job.stop_reason is None
+        return is_readable and not is_encoded(job.payload) and not is_encoded(job.progress)
 
     async def _decoded(self, group: List[Held]) -> List[Held]:
-        """Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others."""
+        """Decodes what the jobs carry. Ends the jobs that cannot be read or are to stop, and returns the others."""
         for held in group:
             held.is_decoding = True
         for held in group:
             job = held.job
             try:
-                if job.unreadable is not None:
-                    raise job.unreadable
-                if self._is_coded(job):
+                if not self._is_plain(job):
                     await job._decode()
                 job.check()
             except BaseException as error:
                 if not isinstance(error, (UnknownCodec, Stopped, asyncio.CancelledError)):
-                    self._begin(held)
+                    self._begin([held])
                 self._finish(held, error)
-        rest = [held for held in group if held.job.id in self._held]
-        for held in rest:
-            held.group, held.is_decoding = rest, False
-        return rest
+        for held in group:
+            held.is_decoding = False
+        return [held for held in group if held.job.id in self._held]
+
+    async def _encode_all(self, group: List[Held], outcomes: List[Any]) -> None:
+        for held, outcome in zip(group, outcomes):
+            self._finish(held, await self._encoded(held.job, outcome))
 
     async def _encoded(self, job: BaseJob, outcome: Any) -> Any:
         """Returns what a handler has returned with its JSON as it is stored, or the error of the codec."""
@@ -277,16 +257,14 @@ class Engine(Claimer):
     def _end(self, held: Held, ending: Ending) -> None:
         job = held.job
         del self._held[job.id]
-        if held.limit is not None:
-            held.limit.cancel()
         if held.is_over:
             pass  # its end is on the way
         elif job.committed:  # whatever the handler has done since then
             self._ride(held, ending.seconds)
         elif ending.kind == "none":
             self._settle(ending, "lost" if job.stop_reason == "lost" and not job.ended else None)
-        elif ending.is_bare and not self._linger:  # a claim that completes does not sleep, so it does not linger
-            self._carry(ending)
+        elif ending.kind == "complete" and not ending.arguments and not self._linger:
+            self._carry(ending)  # a claim that carries completions does not sleep, so it would not linger
         else:
             self._send(ending)
         self._start_soon()
@@ -365,7 +343,7 @@ class Engine(Claimer):
             logger.error("%r: the server did not confirm its end", ending.job, extra=extra(ending.job))
         control.cancel()
         self._wake.cancel()
-        self._expiry.cancel()
+        self._deadlines.cancel()
         self._threads.close()
         self._pool.close()
         self._async_pool.close()
@@ -385,9 +363,31 @@ class Engine(Claimer):
             await wait_set(self._changed, min(0.1, seconds))
 
 
-def _set(future: asyncio.Future[Any], outcome: Any) -> None:
-    if not future.done():
-        future.set_result(outcome)
+def _started(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Returns a task. From Python 3.12 on its first step has run, after which most jobs have ended."""
+    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+        eager: Any = asyncio.Task
+        task: asyncio.Task[None] = eager(work, loop=loop, eager_start=True)
+        return task
+    return loop.create_task(work)
+
+
+def _argument(group: List[Held]) -> Any:
+    """Returns what the handler gets."""
+    return group[0].job if group[0].handler.batch is None else [held.job for held in group]
+
+
+def _outcomes(group: List[Held], outcome: Any) -> List[Any]:
+    """Returns for each job what its handler has returned or raised."""
+    if group[0].handler.batch is None:
+        return [outcome]
+    jobs = [held.job for held in group]
+    if isinstance(outcome, AlreadyDone):
+        return [outcome if job.job_id in outcome.job_ids else Snooze() for job in jobs]
+    if isinstance(outcome, BaseException):
+        # What the server answers for each attempt says which one is lost.
+        return [Snooze() if len(jobs) > 1 and _is_loss_of(jobs, outcome) else outcome] * len(jobs)
+    return list(outcome)
 
 
 def _is_over(argument: Any) -> bool:

@@ -57,37 +57,33 @@ def _results(jobs: List[Any], result: Any) -> List[Any]:
 
 
 def _around(middleware: List[Callable[..., Any]], handler: Callable[..., Any], job: BaseJob) -> Any:
-    called = _Called(handler)
-    return called.check(job, _within(middleware, called)(job))
+    called: List[BaseJob] = []
+    return _checked(called, job, _within(middleware, handler, called)(job))
 
 
 async def _around_async(middleware: List[Callable[..., Any]], handler: Callable[..., Any], job: BaseJob) -> Any:
-    called = _Called(handler)
-    return called.check(job, await _within(middleware, called)(job))
+    called: List[BaseJob] = []
+    return _checked(called, job, await _within(middleware, handler, called)(job))
 
 
-def _within(middleware: List[Callable[..., Any]], call: Callable[..., Any]) -> Callable[..., Any]:
+def _within(
+    middleware: List[Callable[..., Any]], handler: Callable[..., Any], called: List[BaseJob]
+) -> Callable[[BaseJob], Any]:
+    """Returns the handler within the middleware. It notes in `called` that the middleware has called the handler."""
+    def call(job: BaseJob) -> Any:
+        called.append(job)
+        return handler(job)
+
     for around in reversed(middleware):
         call = partial(_next, around, call)
     return call
 
 
-def _next(around: Callable[..., Any], call: Callable[..., Any], job: BaseJob) -> Any:
+def _next(around: Callable[..., Any], call: Callable[[BaseJob], Any], job: BaseJob) -> Any:
     return around(job, call)
 
 
-class _Called:
-    """A handler, and whether the middleware has called it."""
-
-    def __init__(self, handler: Callable[..., Any]) -> None:
-        self._handler = handler
-        self._is_called = False
-
-    def __call__(self, job: BaseJob) -> Any:
-        self._is_called = True
-        return self._handler(job)
-
-    def check(self, job: BaseJob, result: Any) -> Any:
-        if result is None and not self._is_called and not job.ended:
-            raise RuntimeError("a middleware has not called the handler")
-        return result
+def _checked(called: List[BaseJob], job: BaseJob, result: Any) -> Any:
+    if result is None and not called and not job.ended:
+        raise RuntimeError("a middleware has not called the handler")
+    return result

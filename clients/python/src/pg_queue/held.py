@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Optional, Sequence
 
 from .attempt import BaseJob
@@ -20,8 +21,8 @@ class Held:
     """The attempts of its batch, including this one."""
     is_decoding = False
     """True while the task waits for the codec: then it can be cancelled, also if the handler is a `def`."""
-    limit: Optional[asyncio.TimerHandle] = None
-    """Stops the handler when its time is over."""
+    late_at = math.inf
+    """When the handler's time is over, or the time that it has to stop then."""
     is_over = False
     """True if the attempt has failed for its time, and its handler goes on."""
     errors = 0
@@ -38,3 +39,8 @@ class Held:
         """When the next heartbeat is due."""
         self.expires_at = expires_at
         """When the handler is to stop because no heartbeat has succeeded for the length of the lease."""
+
+    @property
+    def json(self) -> str:
+        """Its heartbeat, as `queue.end_batch` reads it."""
+        return f'{{"extend": {{"id": {self.job.id}}}}}'

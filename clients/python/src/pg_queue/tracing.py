@@ -4,6 +4,7 @@ installed.
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Union
 
@@ -32,16 +33,17 @@ def traced(call: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
     """Returns the handler `call`, which takes a job or a list of jobs, within a span of its own."""
     if trace is None:
         return call
+    return partial(_traced_async if is_async else _traced, call)
 
-    def traced_call(argument: Any) -> Any:
-        with _span(argument):
-            return call(argument)
 
-    async def traced_call_async(argument: Any) -> Any:
-        with _span(argument):
-            return await call(argument)
+def _traced(call: Callable[[Any], Any], argument: Any) -> Any:
+    with _span(argument):
+        return call(argument)
 
-    return traced_call_async if is_async else traced_call
+
+async def _traced_async(call: Callable[[Any], Any], argument: Any) -> Any:
+    with _span(argument):
+        return await call(argument)
 
 
 def _span(argument: Union[BaseJob, List[BaseJob]]) -> ContextManager[Any]:
