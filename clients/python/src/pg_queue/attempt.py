@@ -5,83 +5,81 @@ Not responsible for what a handler can do with the job (`job`).
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Iterator, Optional, Set
+from typing import Any, Callable, FrozenSet, Iterator, Optional
 
 from .codec import PLAIN, Codec, Context, Kind, later
 from .outcomes import Stopped, StopReason
 
 COLUMNS = (
-    "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, unique_key, group_key, "
-    "progress, last_error, enqueued_at"
+    "id, job_id, queue_name, stage, payload::text, headers::text, attempt, max_attempts, priority, unique_key, "
+    "group_key, progress::text, last_error, enqueued_at"
 )
-"""Columns of queue.claimed_job, in the order of the arguments of `BaseJob`."""
+"""Columns of queue.claimed_job, in the order of the arguments of `BaseJob`. `_read` reads those that are JSON."""
 
 
-class BaseJob:
+class _State:
+    """What the handler has done, and whether it is to stop. Most jobs keep these defaults."""
+
+    stop_reason: Optional[StopReason] = None
+    """Why the handler is to stop; None if it may go on."""
+    stopping = False
+    """True if the worker shuts down. The handler may go on until `stop_reason` is set."""
+    ended = False
+    """True if the handler itself has ended the attempt. A handler that does so without this package's functions sets
+    it.
+    """
+
+    # For the worker.
+    unreadable: Optional[Exception] = None
+    """Why the job's JSON could not be read. Then the handler is not called, and the attempt fails."""
+    is_open = False
+    """True while a transaction is open."""
+    kept: Any = None
+    """The result of the last transaction."""
+    timeout: Optional[float] = None
+    """The handler's time in seconds, when it is over."""
+    is_done = False
+    """True if `transaction()` has committed this end. Other transactions may have rolled back."""
+    in_step = 0
+    """How many steps run."""
+    committed = False
+    """True if the job's effects are committed on another server, and its completion with them."""
+    result: Any = None
+    """The JSON of the result with which the handler has completed the job."""
+    _steps: FrozenSet[str] = frozenset()
+    """The steps that have run in this attempt."""
+    _cancelled: Any = None
+    """The event `cancelled`, if the handler has asked for it."""
+
+
+@dataclass(eq=False, repr=False)
+class BaseJob(_State):
     """The common part of both kinds of jobs."""
 
-    def __init__(
-        self,
-        id: int,
-        job_id: int,
-        queue: str,
-        stage: Optional[str] = None,
-        payload: Any = None,
-        headers: Any = None,
-        attempt: int = 1,
-        max_attempts: int = 20,
-        priority: int = 0,
-        unique_key: Optional[str] = None,
-        group_key: Optional[str] = None,
-        progress: Any = None,
-        last_error: Optional[str] = None,
-        enqueued_at: Optional[datetime] = None,
-        codec: Codec = PLAIN,
-    ) -> None:
-        self.id = id
-        """The attempt's id. The attempt can be ended once."""
-        self.job_id = job_id
-        self.queue = queue
-        self.stage = stage
-        self.payload = payload
-        self.headers = headers
-        self.attempt = attempt
-        self.max_attempts = max_attempts
-        self.priority = priority
-        self.unique_key = unique_key
-        self.group_key = group_key
-        self.progress = progress
-        """The progress that the last attempt, or this one, has reported."""
-        self.last_error = last_error
-        self.enqueued_at = enqueued_at
-        self.stop_reason: Optional[StopReason] = None
-        """Why the handler is to stop; None if it may go on."""
-        self.stopping = False
-        """True if the worker shuts down. The handler may go on until `stop_reason` is set."""
-        self.unreadable: Optional[Exception] = None
-        """Why the job's JSON could not be read. Then the handler is not called, and the attempt fails."""
-        self._steps: Set[str] = set()  # those that have run in this attempt
-        self.is_open = False
-        """True while a transaction is open. For the worker."""
-        self.kept: Any = None
-        """The result of the last transaction. For the worker."""
-        self.timeout: Optional[float] = None
-        """The handler's time in seconds, when it is over. For the worker."""
-        self.ended = False
-        """True if the handler itself has ended the attempt. A handler that does so without this package's functions
-        sets it.
-        """
-        self.is_done = False
-        """True if `transaction()` has committed this end. Other transactions may have rolled back. For the worker."""
-        self.in_step = 0
-        """How many steps run. For the worker."""
-        self.committed = False
-        """True if the job's effects are committed on another server, and its completion with them. For the worker."""
-        self.result: Any = None
-        """The JSON of the result with which the handler has completed the job. For the worker."""
-        self._codec = codec
+    id: int
+    """The attempt's id. The attempt can be ended once."""
+    job_id: int
+    queue: str
+    stage: Optional[str] = None
+    payload: Any = None
+    headers: Any = None
+    attempt: int = 1
+    max_attempts: int = 20
+    priority: int = 0
+    unique_key: Optional[str] = None
+    group_key: Optional[str] = None
+    progress: Any = None
+    """The progress that the last attempt, or this one, has reported."""
+    last_error: Optional[str] = None
+    enqueued_at: Optional[datetime] = None
+    _codec: Codec = PLAIN
+    _pool: Any = None
+    _effects: Any = None
+    _loop: Optional[asyncio.AbstractEventLoop] = None
 
     def __repr__(self) -> str:
         return f"<job {self.job_id} of {self.queue}, attempt {self.attempt} (id {self.id})>"
@@ -112,7 +110,7 @@ class BaseJob:
         self.in_step += 1
         try:
             yield may_wait
-            self._steps.add(name)
+            self._steps |= {name}
         finally:
             self.in_step -= 1
 
@@ -138,9 +136,33 @@ class BaseJob:
         """Tells the handler to stop. The first reason counts, but a lost lease replaces any other reason."""
         if self.stop_reason is None or reason == "lost":
             self.stop_reason = reason
+        # Another thread may ask for the event now. It stores the event first, and then looks at the reason.
+        if self._cancelled is not None:
+            self._cancelled.set()
+
+    def _event(self, kind: Callable[[], Any]) -> Any:
+        """Returns the event `cancelled`, which is made when the handler asks for it."""
+        if self._cancelled is None:
+            event = self.__dict__.setdefault("_cancelled", kind())  # threads may ask for it at the same time
+            if self.stop_reason is not None:
+                event.set()
+        return self._cancelled
+
+    def _read(self, read: Callable[[str], Any]) -> None:
+        """Reads the columns that are JSON, and still text."""
+        try:
+            self.payload = read(self.payload)
+            if self.headers is not None:
+                self.headers = read(self.headers)
+            if self.progress is not None:
+                self.progress = read(self.progress)
+        except Exception as error:  # the application may have set a function of its own that reads JSON
+            self.unreadable = error
 
     async def _decode(self) -> None:
-        """Decodes what the job carries. For the worker."""
+        """Decodes what the job carries. Raises the error of JSON that could not be read."""
+        if self.unreadable is not None:
+            raise self.unreadable
         self.payload = await later(self._codec.decode(self.payload, self._context("payload")))
         if self.progress is not None:
             self.progress = await later(self._codec.decode(self.progress, self._context("progress")))

@@ -7,16 +7,15 @@ name the queues and stages that have a handler, so that the worker gets no other
 from __future__ import annotations
 
 import asyncio
-import inspect
+import json
 import logging
 from collections import deque
-from typing import Any, Callable, Deque, List, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Type
 
 import psycopg
 from psycopg import AsyncConnection
 
 from .attempt import COLUMNS, BaseJob
-from .checks import interval
 from .codec import PLAIN
 from .control import Control
 from .effects import connected
@@ -25,10 +24,10 @@ from .events import Event
 from .held import Held
 from .job import AsyncJob, Job
 from .pool import SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts, wait_set
+from .reading import reader
 from .ready import reach, refusal
 from .settings import BaseWorker
-from .texts import line, said
-from .unreadable import Unreadable, keep
+from .texts import array, line, said
 
 logger = logging.getLogger("pg_queue.worker")
 
@@ -46,8 +45,11 @@ TIMED_OUT = ("the lease expired", "the connection of the worker ended")
 
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
-    FROM queue.claim_any(%s::text[], stages => %s::text[], max_jobs => %s, wait => %s, lease => %s::interval,
-        worker => %s, disconnect => %s::interval, completed => %s::bigint[]"""
+    FROM queue.claim_any(max_jobs => %s, wait => %s::interval, completed => %s::bigint[], queue_names => %s::text[],
+        stages => %s::text[], lease => %s::interval, worker => %s, disconnect => %s::interval"""
+"""All parameters are text, which psycopg passes on: lists and intervals would take it longer. The last ones are the
+same for all claims of a run.
+"""
 
 
 class Claimer(Control):
@@ -63,15 +65,24 @@ class Claimer(Control):
         control = Link(self._connect_control, None, refused, lambda: self._claims.renew())
         super().__init__(worker, watch, control)
         self._drain = drain
-        self._is_async = {route: inspect.iscoroutinefunction(h) for route, h in worker.handlers.items()}
+        self._handlers = {r: h.within(worker.middlewares, worker.timeout) for r, h in worker.handlers.items()}
         self._codec = worker.codec or PLAIN
+        self._kinds: Dict[bool, Tuple[Type[BaseJob], Tuple[Any, ...]]] = {
+            False: (Job, (self._codec, self._pool, self._effects, self._loop)),
+            True: (AsyncJob, (self._codec, self._async_pool, self._async_effects, self._loop)),
+        }
         self._linger = 0.0 if drain else worker.linger
+        queues, stages = map(array, zip(*worker.handlers))
+        self._statement = f"{CLAIM}, linger => %s::interval)" if self._linger else f"{CLAIM})"
+        self._constants = [queues, stages, span(worker.lease), worker.name, span(worker.disconnect)]
+        self._constants += [span(self._linger)] if self._linger else []
         self._unknown: Set[str] = set()  # what the log has said of jobs without a codec or key
         self._ready: Deque[Held] = deque()
+        self._low_water = max((worker.concurrency + worker.prefetch) // 2, worker.concurrency - 1)
         self._has_claimed = False  # a claim has succeeded, so the queues exist
         self._stopping = asyncio.Event()
 
-    def _start(self) -> None:
+    def _start_claimed(self) -> None:
         raise NotImplementedError
 
     # Connections. No statement is prepared: a pooler in transaction mode uses another connection for each transaction.
@@ -89,8 +100,7 @@ class Claimer(Control):
     async def _connect_claims(self) -> AsyncConnection[Any]:
         conn = await self._connect_control()
         conn.add_notice_handler(lambda notice: logger.warning("%s", said(notice)))
-        keep(conn)
-        self._tell(Event("connected"))
+        self._tell("connected")
         return conn
 
     # Claims.
@@ -106,17 +116,15 @@ class Claimer(Control):
             room = self._room()
             if room <= 0:
                 await self._changed.wait()
+                await asyncio.sleep(0)  # further jobs may end now, so that one claim replaces them all
                 continue
             if self._control.conn is None and not await self._reach_control(backoff):
                 continue
-            # The control sends the ends that are due.
-            completed = [one for one in self._ended.values() if one.is_plain and one.due > self._loop.time()]
-            for ending in completed:
-                del self._ended[ending.id]
+            completed = self._carried()
             # If an attempt ends during the claim, that may make a job ready that the claim does not see.
             is_idle = not self._held and not self._ended
             try:
-                rows = await self._claim(room, [ending.id for ending in completed])
+                rows = await self._claim(room, [ending.job.id for ending in completed])
             except (Gone, psycopg.Error) as error:
                 for ending in completed:  # one of them may be the cause; the control finds out which
                     self._send(ending)
@@ -129,14 +137,13 @@ class Claimer(Control):
             backoff.reset()
             self._has_claimed = True
             # An attempt that could not be completed has a row without a job.
-            answers = {row[0]: row[5] for row in rows if row[1] is None}
-            for ending in completed:
-                answer = answers.get(ending.id, {"outcome": "completed", "reason": None})
-                self._answered(ending, answer["outcome"], answer["reason"])
-            jobs = [row for row in rows if row[1] is not None]
-            for row in jobs:
-                self._accept(row)
-            self._start()
+            answers = {row[0]: json.loads(row[5]) for row in rows if row[1] is None}
+            if answers or self._is_observed():
+                for ending in completed:
+                    answer = answers.get(ending.job.id, {"outcome": "completed", "reason": None})
+                    self._answered(ending, answer["outcome"], answer["reason"])
+            self._accept([row for row in rows if row[1] is not None])
+            self._start_claimed()
             if self._drain and not rows and not completed:
                 if is_idle:
                     return
@@ -156,21 +163,18 @@ class Claimer(Control):
 
     async def _back_off(self, backoff: Backoff, error: Exception) -> None:
         if isinstance(error, Gone):
-            self._tell(Event("disconnected", error=str(error)))
+            self._tell("disconnected", error=str(error))
         await wait_set(self._stopping, backoff.failed("claim", error))
 
     async def _claim(self, room: int, completed: List[int]) -> List[Any]:
         worker = self._worker
         # The first claim does not sleep: it finds out whether the queues exist.
         wait = worker.wait if self._has_claimed and not self._drain else 0.0
-        sql, more = f"{CLAIM})", []
         if self._linger:
             # A full batch is not kept waiting for more jobs. A call that lingers has to wait.
             room, wait = min(room, worker.collected() or 1), max(wait, min(worker.wait, 0.001))
-            sql, more = f"{CLAIM}, linger => %s)", [interval(self._linger)]
-        queues, stages = zip(*worker.handlers)
-        wanted = [list(queues), list(stages), room, interval(wait), interval(worker.lease)]
-        return await self._claims.fetch(sql, [*wanted, worker.name, interval(worker.disconnect), completed, *more])
+        ids = f"{{{','.join(map(str, completed))}}}"
+        return await self._claims.fetch(self._statement, [room, span(wait), ids, *self._constants])
 
     def _room(self) -> int:
         """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
@@ -185,24 +189,23 @@ class Claimer(Control):
     def _running(self) -> int:
         return len(self._held) - len(self._ready)
 
-    def _accept(self, row: Tuple[Any, ...]) -> None:
-        unreadable = next((value.error for value in row if isinstance(value, Unreadable)), None)
-        columns: List[Any] = [None if isinstance(value, Unreadable) else value for value in row[:-1]]
-        lease = max(row[-1], 0.001)
-        route = self._worker.route(row[2], row[3])
-        is_async = self._is_async[route]
-        job: BaseJob
-        if is_async:
-            job = AsyncJob(*columns, pool=self._async_pool, effects=self._async_effects, codec=self._codec)
-        else:
-            job = Job(*columns, pool=self._pool, loop=self._loop, effects=self._effects, codec=self._codec)
-        job.unreadable = unreadable
-        job.stopping = self._stopping.is_set()
-        now = self._loop.time()
-        expiry = self._expire_at(now + lease, job.id)
-        self._held[job.id] = held = Held(job, route, lease, now + self._beat(lease), expiry)
-        self._ready.append(held)
-        self._due.set()  # so that the control considers the new lease
+    def _accept(self, rows: List[Tuple[Any, ...]]) -> None:
+        """Holds the claimed jobs, and makes them ready. The last column of a row is the length of the lease."""
+        now, read = self._loop.time(), reader()
+        for row in rows:
+            handler = self._handlers.get((row[2], row[3])) or self._handlers[row[2], None]
+            kind, shared = self._kinds[handler.is_async]
+            job = kind(*row[:-1], *shared)
+            job._read(read)
+            if self._stopping.is_set():
+                job.stopping = True
+            lease = max(row[-1], 0.001)
+            self._held[job.id] = held = Held(job, handler, lease, now + self._beat(lease), now + lease)
+            self._ready.append(held)
+        if rows:
+            shortest = max(min(row[-1] for row in rows), 0.001)
+            self._deadlines.set(now + shortest)
+            self._wake.set(now + self._beat(shortest))
 
     def _for_another(self, job: BaseJob, error: str) -> Ending:
         """Returns the end of a job that another worker may run, but not this one. Logs each error once."""

@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import psycopg
 
+from .alarm import Alarm
 from .attempt import BaseJob
-from .endings import RETRY_PAUSE, Ending
+from .endings import EVENTS, RETRY_PAUSE, Ending
 from .events import Event, EventKind
 from .held import Held
-from .pool import Backoff, Gone, Link, wait_set
+from .pool import Backoff, Gone, Link
 from .settings import BaseWorker
 from .texts import extra, line
 
@@ -38,14 +39,6 @@ _AT_FAULT = ("22", "54")
 """The classes of SQLSTATEs for an end that the server will never accept: invalid data, or too much data."""
 
 
-class _Entry(NamedTuple):
-    """A heartbeat or an end, as `REPORT` takes it."""
-
-    job: BaseJob
-    json: str
-    is_end: bool
-
-
 class Control:
     """The part of a run of a worker that sends heartbeats and ends."""
 
@@ -55,14 +48,21 @@ class Control:
         self._watch = watch
         self._control = control
         self._held: Dict[int, Held] = {}
-        self._ended: Dict[int, Ending] = {}  # ends without an answer, except those that a claim carries
+        self._ended: Dict[int, Ending] = {}  # ends without an answer, except those in `_completed` and in a claim
+        self._completed: List[Ending] = []  # completions without a result, which the next claim carries
+        self._carry_until = math.inf  # when the control sends `_completed` instead
         self._parts: Dict[int, int] = {}  # the part of each attempt after errors; others are in part 0
-        self._wake_at = math.inf
+        self._longest_beat = min((worker.disconnect or math.inf) / 3, worker.heartbeat)
         self._is_closing = False
         self._changed = asyncio.Event()  # wakes the claimer: there is room, or the worker stops
         self._due = asyncio.Event()  # wakes the control: there is something to send
+        self._wake = Alarm(self._loop, self._due.set)
+        self._deadlines = Alarm(self._loop, self._look_at_deadlines)
 
     def _stop_job(self, attempt_id: int, reason: Any) -> None:
+        raise NotImplementedError
+
+    def _stop_late(self, held: Held) -> None:
         raise NotImplementedError
 
     def _due_ends(self, now: float) -> List[Ending]:
@@ -73,7 +73,7 @@ class Control:
 
     async def _control_all(self) -> None:
         backoff = Backoff()
-        while self._ended or not self._is_closing:
+        while self._ended or self._completed or not self._is_closing:
             await self._until_due()
             try:
                 await self._report()
@@ -82,29 +82,30 @@ class Control:
                 await asyncio.sleep(min(backoff.failed("heartbeat", error), self._beat(math.inf)))
 
     async def _until_due(self) -> None:
-        times = [held.beat_at for held in [*self._held.values(), *self._riders()]]
-        times += [ending.due for ending in self._ended.values()]
-        self._wake_at = min(times, default=math.inf)
-        await wait_set(self._due, max(self._wake_at - self._loop.time(), 0))
         self._due.clear()
+        times = [held.beat_at for held in self._held.values()]
+        for ending in self._ended.values():
+            times += [ending.due, ending.rider.beat_at] if ending.rider else [ending.due]
+        times += [self._carry_until] if self._completed else []
+        self._wake.set(min(times, default=math.inf))
+        await self._due.wait()
 
     def _beat(self, lease: float) -> float:
         # The server may find out at any time that a connection has broken, also long after the worker has another one.
-        return min(min(lease, self._worker.disconnect or math.inf) / 3, self._worker.heartbeat)
+        return min(lease / 3, self._longest_beat)
 
-    def _riders(self) -> List[Held]:
-        return [ending.rider for ending in self._ended.values() if ending.rider is not None]
-
-    def _expire_at(self, due: float, attempt_id: int) -> asyncio.TimerHandle:
-        """Stops the handler then, unless a heartbeat succeeds before."""
-
-        def expire() -> None:
-            late = self._loop.time() - due
-            if late > LATE:
-                logger.warning("the event loop was blocked for %.1f seconds: no heartbeat was sent", late)
-            self._stop_job(attempt_id, "lost")
-
-        return self._loop.call_at(due, expire)
+    def _look_at_deadlines(self) -> None:
+        """Stops the handlers whose time is over, or whose leases have expired because no heartbeat has succeeded."""
+        now, held = self._loop.time(), list(self._held.values())
+        late = max((now - one.expires_at for one in held), default=0)
+        if late > LATE:
+            logger.warning("the event loop was blocked for %.1f seconds: no heartbeat was sent", late)
+        for one in held:
+            if one.expires_at <= now:
+                self._stop_job(one.job.id, "lost")
+            if one.late_at <= now:
+                self._stop_late(one)
+        self._deadlines.set(min((min(one.expires_at, one.late_at) for one in self._held.values()), default=math.inf))
 
     def _ride_on(self, attempt_id: int, outcome: str, begun: float) -> None:
         """A completion that rides back has arrived when the attempt cannot be extended any more."""
@@ -120,25 +121,40 @@ class Control:
 
     def _send(self, ending: Ending, delay: float = 0.0) -> None:
         ending.due = self._loop.time() + delay
-        self._ended[ending.id] = ending
-        if ending.due < self._wake_at:
-            self._due.set()
+        self._ended[ending.job.id] = ending
+        self._wake.set(ending.due)
+
+    def _carry(self, ending: Ending) -> None:
+        """Leaves a completion to the next claim. If there is none for `GATHER` seconds, the control sends it."""
+        if not self._completed:
+            self._carry_until = self._loop.time() + GATHER
+            self._wake.set(self._carry_until)
+        self._completed.append(ending)
+
+    def _carried(self) -> List[Ending]:
+        """Takes the completions that wait for a claim."""
+        completed, self._completed = self._completed, []
+        return completed
 
     async def _report(self) -> None:
         """Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault
         is known, and those of one other part. The other parts take turns.
         """
+        for ending in self._carried() if self._carry_until <= self._loop.time() else ():
+            self._send(ending)
         begun = self._loop.time()
         self._parts = {one: part for one, part in self._parts.items() if one in self._held or one in self._ended}
-        entries = [_Entry(one.job, f'{{"extend":{{"id":{one.job.id}}}}}', False) for one in self._extended(begun)]
-        entries += [_Entry(ending.job, ending.json, True) for ending in self._due_ends(begun)]
-        for part in sorted({self._part(entry.job.id) for entry in entries})[:2]:
-            await self._report_part([entry for entry in entries if self._part(entry.job.id) == part], begun)
+        parts: Dict[int, List[Union[Held, Ending]]] = {}
+        entries: List[Union[Held, Ending]] = [*self._extended(begun), *self._due_ends(begun)]
+        for entry in entries:
+            parts.setdefault(self._part(entry.job.id), []).append(entry)
+        for part in sorted(parts)[:2]:
+            await self._report_part(parts[part], begun)
 
     def _part(self, attempt_id: int) -> int:
         return self._parts.get(attempt_id, 0)
 
-    def _split(self, entries: List[_Entry]) -> None:
+    def _split(self, entries: Sequence[Union[Held, Ending]]) -> None:
         """Makes parts of a part that the server has refused: one for each queue, or two halves. They are sent after all
         other parts.
         """
@@ -147,7 +163,7 @@ class Control:
         for n, entry in enumerate(entries):
             self._parts[entry.job.id] = new + (queues.index(entry.job.queue) if len(queues) > 1 else n // half)
 
-    async def _report_part(self, entries: List[_Entry], begun: float) -> None:
+    async def _report_part(self, entries: Sequence[Union[Held, Ending]], begun: float) -> None:
         """Sends heartbeats and ends in one call. If the server refuses it, splits the part."""
         try:
             rows = await self._control.fetch(REPORT, [f"[{','.join(entry.json for entry in entries)}]"])
@@ -155,12 +171,12 @@ class Control:
             self._split(entries)
             if len(entries) > 1:
                 return
-            is_at_fault = (error.sqlstate or "")[:2] in _AT_FAULT
-            rows = [(entries[0].job.id, "refused" if is_at_fault and entries[0].is_end else "error", line(error))]
+            is_at_fault = isinstance(entries[0], Ending) and (error.sqlstate or "")[:2] in _AT_FAULT
+            rows = [(entries[0].job.id, "refused" if is_at_fault else "error", line(error))]
         else:
             for entry in entries:
                 self._parts.pop(entry.job.id, None)
-        ended = {entry.job.id for entry in entries if entry.is_end}
+        ended = {entry.job.id for entry in entries if isinstance(entry, Ending)}
         for attempt_id, outcome, reason in rows:
             if attempt_id in ended:
                 self._answered(self._ended.pop(attempt_id), outcome, reason)
@@ -191,8 +207,7 @@ class Control:
         pause = min(1.0, beat) if outcome == "busy" else beat
         held.beat_at = begun + (RETRY_PAUSE * 2.0 ** min(held.errors, 10) if outcome == "error" else pause)
         if outcome not in ("lost", "error"):
-            held.expiry.cancel()
-            held.expiry = self._expire_at(begun + held.lease, attempt_id)
+            held.expires_at = begun + held.lease
         if outcome in ("cancelling", "lost"):
             self._stop_job(attempt_id, "cancelled" if outcome == "cancelling" else "lost")
 
@@ -204,7 +219,7 @@ class Control:
         if outcome in ("busy", "error"):
             self._send(ending, ending.pause())
         elif outcome == "refused" and not ending.is_last_resort:
-            failure = Ending(ending.job, "fail", error=ending.error or reason)
+            failure = Ending(ending.job, "fail", error=ending.arguments.get("error") or reason)
             failure.seconds = ending.seconds
             self._send(failure)
         elif outcome in ("lost", "refused") and ending.rider is None:
@@ -214,17 +229,27 @@ class Control:
 
     # Events.
 
+    def _is_observed(self) -> bool:
+        """Returns whether a hook or the log wants to know of each end. Both may be set while the worker runs."""
+        return bool(self._watch or self._worker.on_event or logger.isEnabledFor(logging.DEBUG))
+
     def _settle(self, ending: Ending, kind: Optional[EventKind] = None) -> None:
         """Reports that the server has answered: this attempt has ended, or its lease was lost."""
         job = ending.job
-        kind = kind or ending.event
+        kind = kind or EVENTS[ending.kind]
         if kind == "lost":
             logger.warning("%r: lost lease", job, extra=extra(job))
-        else:
+        elif logger.isEnabledFor(logging.DEBUG):
             logger.debug("%r: %s", job, kind, extra=extra(job))
-        self._tell(Event(kind, job.queue, job.job_id, job.id, job.attempt, ending.seconds, ending.error))
+        self._tell(kind, job, ending.seconds, ending.arguments.get("error"))
 
-    def _tell(self, event: Event) -> None:
+    def _tell(
+        self, kind: EventKind, job: Optional[BaseJob] = None, seconds: float = 0.0, error: Optional[str] = None
+    ) -> None:
+        if self._watch is None and self._worker.on_event is None:
+            return
+        of_job = (job.queue, job.job_id, job.id, job.attempt) if job else ("", 0, 0, 0)
+        event = Event(kind, *of_job, seconds, error)
         for hook in (self._watch, self._worker.on_event):
             if hook is not None:
                 try:

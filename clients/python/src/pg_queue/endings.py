@@ -32,7 +32,7 @@ RETRY_PAUSE = 0.01
 """The pause in seconds before a busy attempt's end is sent again. It doubles each time, up to about a second,
 or ten seconds after an error."""
 
-_EVENTS: Dict[Kind, EventKind] = {
+EVENTS: Dict[Kind, EventKind] = {
     "complete": "completed",
     "advance": "advanced",
     "suspend": "suspended",
@@ -49,31 +49,32 @@ class Ending:
     written as JSON.
     """
 
+    seconds = 0.0
+    """How long the handler ran."""
+    due = 0.0
+    """When the control sends it, by the event loop's clock."""
+    pauses = 0
+    """How often the worker has postponed it."""
+    errors = 0
+    """How often a call for it alone has failed."""
+    is_doubtful = False
+    """True if the handler has ended the attempt, maybe in a transaction that has rolled back."""
+    rider: Optional[Held] = None
+    """If the attempt is completed on another server: what the worker holds until the completion has arrived."""
+    _more = ""
+    """The arguments as JSON, except the id."""
+
     def __init__(self, job: BaseJob, kind: Kind, **arguments: Any) -> None:
         self.job = job
-        self.id = job.id
         self.kind = kind
         self.arguments = arguments
-        self.json = json.dumps({kind: {"id": job.id, **arguments}}, allow_nan=False)
-        self.event = _EVENTS[kind]
-        self.error: Optional[str] = arguments.get("error")
-        self.seconds = 0.0
-        self.due = 0.0
-        """When the control sends it, by the event loop's clock."""
-        self.pauses = 0
-        """How often the worker has postponed it."""
-        self.errors = 0
-        """How often a call for it alone has failed."""
-        self.is_doubtful = False
-        """True if the handler has ended the attempt, maybe in a transaction that has rolled back."""
-        self.rider: Optional[Held] = None
-        """If the attempt is completed on another server: what the worker holds until the completion has arrived."""
+        if arguments:
+            self._more = f", {json.dumps(arguments, allow_nan=False)[1:-1]}"
 
     @property
-    def is_plain(self) -> bool:
-        """True if the next claim can carry it: a completion without a result that was not postponed."""
-        is_bare = self.kind == "complete" and self.arguments["result"] is None
-        return is_bare and not self.pauses and self.rider is None
+    def json(self) -> str:
+        """How `queue.end_batch` reads it."""
+        return f'{{"{self.kind}": {{"id": {self.job.id}{self._more}}}}}'
 
     @property
     def is_last_resort(self) -> bool:
@@ -109,7 +110,7 @@ def returned(job: BaseJob, result: Any) -> Ending:
         after = None if result.after is None else job_ids(result.after)
         until = {} if result.until is None else {"until": result.until.isoformat()}
         return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress, **until)
-    return Ending(job, "complete", result=result)
+    return Ending(job, "complete") if result is None else Ending(job, "complete", result=result)
 
 
 def stopped(job: BaseJob) -> Ending:
@@ -135,7 +136,7 @@ def _raised(job: BaseJob, error: BaseException, keeps_trace: bool) -> Ending:
     if isinstance(error, Stopped) or job.stop_reason and isinstance(error, asyncio.CancelledError):
         return stopped(job)
     if isinstance(error, AlreadyDone):
-        return Ending(job, "complete", result=None)
+        return Ending(job, "complete")
     if isinstance(error, Snooze):
         return Ending(job, "release", delay=span(error.delay))
     if isinstance(error, (NoConnection, NoThread)):
@@ -158,6 +159,6 @@ def riding(held: Held, seconds: float) -> Ending:
     try:
         ending = Ending(held.job, "complete", result=held.job.result)
     except (TypeError, ValueError):  # the application has set another dumper for JSON, which wrote it
-        ending = Ending(held.job, "complete", result=None)
+        ending = Ending(held.job, "complete")
     ending.rider, ending.seconds = held, seconds
     return ending

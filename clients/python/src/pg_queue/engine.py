@@ -19,27 +19,26 @@ import asyncio
 import contextvars
 import logging
 import math
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Callable, List, Optional, cast
+from functools import partial
+from typing import Any, Callable, Coroutine, List, Optional
 
 import psycopg
 
-from . import tracing
 from .attempt import BaseJob
-from .batch import AsyncBatch, Batch
 from .claimer import Claimer
 from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
 from .control import GATHER
 from .endings import Ending, raised, returned, riding, stopped
 from .events import Event
 from .held import Held
-from .job import AsyncJob, Job
 from .outcomes import Advance, AlreadyDone, Snooze, Stopped, Suspend
-from .pool import LOST
-from .settings import BaseWorker, Route
+from .pool import LOST, wait_set
+from .settings import BaseWorker
 from .texts import extra, text
-from .threads import Threads
+from .threads import Call, Threads
 from .watchdog import Watchdog
 
 logger = logging.getLogger("pg_queue.worker")
@@ -59,10 +58,10 @@ class Engine(Claimer):
 
     def __init__(self, worker: BaseWorker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
         super().__init__(worker, drain, watch)
-        self._calls = {route: worker.bound(route) for route in worker.handlers}
         self._hurry = asyncio.Event()
-        self._threads = Threads()
+        self._threads = Threads(_is_over)
         self._context = contextvars.copy_context()
+        self._is_starting = False  # `_start` runs, or the event loop is about to call it
 
     def stop(self) -> None:
         """Any thread may call it. A second call ends the wait for the handlers."""
@@ -88,56 +87,60 @@ class Engine(Claimer):
             finally:
                 await asyncio.shield(self._loop.create_task(self._shut_down(claimer, control)))
 
-    def _start(self) -> None:
-        while self._ready and self._running() < self._worker.concurrency and not self._stopping.is_set():
-            held = self._ready.popleft()
-            group = [held, *self._others(held)]
-            # A job's end starts the next one, which is not to see what a handler has set.
-            task = self._context.copy().run(self._task, group)
-            for held in group:
-                held.task, held.group = task, group
-            self._limit(group)
+    # What starts jobs runs in a copy of this context: a job is not to see what hooks and other handlers have set.
+
+    def _start_claimed(self) -> None:
+        self._context.copy().run(self._start)
         # If a job ends the process, the attempts of jobs that have not begun would count.
         if self._ready and self._is_wary():
-            waiting = list(self._ready)
-            self._ready.clear()
-            for held in waiting:
+            while self._ready:
+                held = self._ready.popleft()
                 self._end(held, Ending(held.job, "release"))
 
-    def _limit(self, group: List[Held]) -> None:
-        """Lets the attempts fail if their handler takes too long. If it goes on although it was told to stop, they fail
-        nevertheless, and it keeps its slots.
-        """
-        limit = self._worker.timeouts.get(group[0].route, self._worker.timeout)
-        if limit is None:
-            return
-        for held in group:
-            held.job.timeout = limit
-            held.limit = self._loop.call_later(limit, self._stop_late, held)
+    def _start_soon(self) -> None:
+        if self._ready and not self._is_starting and not self._stopping.is_set():
+            self._is_starting = True
+            self._loop.call_soon(self._start, context=self._context.copy())
+
+    def _start(self) -> None:
+        """Starts ready jobs, at most as many as run at the same time: between them the event loop has its turn."""
+        self._is_starting = True
+        for _ in range(self._worker.concurrency):
+            if not self._ready or self._running() >= self._worker.concurrency or self._stopping.is_set():
+                break
+            held = self._ready.popleft()
+            group = [held] if held.handler.batch is None else [held, *self._others(held, held.handler.batch)]
+            if held.handler.timeout is not None:
+                for one in group:
+                    one.late_at = self._loop.time() + held.handler.timeout
+                self._deadlines.set(held.late_at)
+            if held.handler.is_async or not all(self._is_plain(one.job) for one in group):
+                task = _started(self._loop, self._run(group))
+                for one in group:
+                    one.task, one.group = task, group[1:] and group  # no circle of one job, which costs a collection
+            else:
+                self._call_in_thread(group)
+        self._is_starting = False
+        if self._running() < self._worker.concurrency:
+            self._start_soon()
 
     def _stop_late(self, held: Held) -> None:
-        if held.job.id in self._held and not held.job.ended:
-            self._stop_job(held.job.id, "timeout")
-            held.limit = self._loop.call_later(GRACE, self._fail_late, held)
-
-    def _fail_late(self, held: Held) -> None:
-        if held.job.id in self._held and not held.job.ended and held.job.stop_reason == "timeout":
-            held.is_over, held.beat_at = True, math.inf
-            held.expiry.cancel()
-            self._send(stopped(held.job))
-
-    def _task(self, group: List[Held]) -> asyncio.Task[None]:
-        return self._loop.create_task(self._run(group))
-
-    def _others(self, first: Held) -> List[Held]:
-        """Returns the jobs that the handler runs together with the first one: ready jobs of the same handler, if it
-        takes batches.
+        """Stops a handler that takes too long. If it goes on for `GRACE` seconds, its attempt fails nevertheless, and
+        it keeps its slot.
         """
-        route = first.route
-        if route not in self._worker.batches:
-            return []
-        most = min(self._worker.batches[route] - 1, self._worker.concurrency - self._running())
-        others = [held for held in self._ready if held.route == route][:most]
+        job, is_first = held.job, held.job.timeout is None
+        held.late_at = self._loop.time() + GRACE if is_first else math.inf
+        if is_first and not job.ended:
+            job.timeout = held.handler.timeout
+            self._stop_job(job.id, "timeout")
+        elif job.stop_reason == "timeout" and not job.ended:
+            held.is_over, held.beat_at, held.expires_at = True, math.inf, math.inf
+            self._send(stopped(job))
+
+    def _others(self, first: Held, batch: int) -> List[Held]:
+        """Returns the jobs that the handler runs together with the first one: ready jobs of the same handler."""
+        most = min(batch - 1, self._worker.concurrency - self._running())
+        others = [held for held in self._ready if held.handler is first.handler][:most]
         for held in others:
             self._ready.remove(held)
         return others
@@ -145,84 +148,97 @@ class Engine(Claimer):
     # A handler.
 
     async def _run(self, group: List[Held]) -> None:
-        group, begun = await self._decoded(group), self._loop.time()
-        jobs = [held.job for held in group]
-        for job in jobs:
-            self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
-        try:
-            results = await self._call(jobs, group[0].route) if jobs else []
-        except BaseException as error:  # also SystemExit, which must not end the event loop
-            if isinstance(error, KeyboardInterrupt):
-                self._stop()
-            if len(jobs) > 1 and _is_loss_of(jobs, error):
-                error = Snooze()  # what the server answers for each says which one is lost
-            results = [error] * len(jobs)
-            if len(jobs) > 1 and isinstance(error, AlreadyDone):
-                results = [error if job.job_id in error.job_ids else Snooze() for job in jobs]
-        for held, result in zip(group, results):
-            ending = self._ending(held.job, await self._encoded(held.job, result))
-            ending.seconds = self._loop.time() - begun
-            if held.job.id in self._held:
-                self._end(held, ending)
-        self._start()
-        self._changed.set()
+        """Runs a job or a batch, for which the event loop has to wait: for the codec, or for the handler."""
+        for held in group:
+            if not self._is_plain(held.job):
+                group = await self._decoded(group)
+                break
+        if group and not group[0].handler.is_async:
+            self._call_in_thread(group)
+        elif group:
+            self._begin(group)
+            try:
+                outcome = await group[0].handler.function(_argument(group))
+            except BaseException as error:  # also SystemExit, which must not end the event loop
+                outcome = error
+                if isinstance(error, KeyboardInterrupt):
+                    self._stop()
+            self._finish_all(group, outcome)
+
+    def _call_in_thread(self, group: List[Held]) -> None:
+        context = contextvars.copy_context()
+        context.run(self._begin, group)
+        self._threads.call(
+            Call(context, group[0].handler.function, _argument(group), partial(self._finish_all, group))
+        )
+
+    def _begin(self, group: List[Held]) -> None:
+        for held in group:
+            held.begun = self._loop.time()
+            self._tell("started", held.job)
+
+    def _finish_all(self, group: List[Held], outcome: Any) -> None:
+        """Ends attempts by what their handler has returned or raised."""
+        outcomes = _outcomes(group, outcome)
+        if self._codec is PLAIN:
+            for held, outcome in zip(group, outcomes):
+                self._finish(held, outcome)
+        else:
+            task = self._loop.create_task(self._encode_all(group, outcomes))
+            for held in group:
+                held.task = task
+
+    def _finish(self, held: Held, outcome: Any) -> None:
+        ending = self._ending(held.job, outcome)
+        if held.begun:
+            ending.seconds = self._loop.time() - held.begun
+        if held.job.id in self._held:
+            self._end(held, ending)
+
+    def _is_plain(self, job: BaseJob) -> bool:
+        """Returns whether a job can run as it is. Most workers have no codec, and most values have not the form of an
+        encoded one.
+        """
+        is_readable = self._codec is PLAIN and job.unreadable is None and job.stop_reason is None
+        return is_readable and not is_encoded(job.payload) and not is_encoded(job.progress)
 
     async def _decoded(self, group: List[Held]) -> List[Held]:
-        """Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others."""
+        """Decodes what the jobs carry. Ends the jobs that cannot be read or are to stop, and returns the others."""
         for held in group:
             held.is_decoding = True
         for held in group:
             job = held.job
             try:
-                if job.unreadable is not None:
-                    raise job.unreadable
-                # Most workers have no codec, and most values have not the form of an encoded one.
-                if self._codec is not PLAIN or is_encoded(job.payload) or is_encoded(job.progress):
+                if not self._is_plain(job):
                     await job._decode()
                 job.check()
             except BaseException as error:
                 if not isinstance(error, (UnknownCodec, Stopped, asyncio.CancelledError)):
-                    self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
-                if job.id in self._held:
-                    self._end(held, self._ending(job, error))
-        rest = [held for held in group if held.job.id in self._held]
-        for held in rest:
-            held.group, held.is_decoding = rest, False
-        return rest
+                    self._begin([held])
+                self._finish(held, error)
+        for held in group:
+            held.is_decoding = False
+        return [held for held in group if held.job.id in self._held]
 
-    async def _encoded(self, job: BaseJob, result: Any) -> Any:
+    async def _encode_all(self, group: List[Held], outcomes: List[Any]) -> None:
+        for held, outcome in zip(group, outcomes):
+            self._finish(held, await self._encoded(held.job, outcome))
+
+    async def _encoded(self, job: BaseJob, outcome: Any) -> Any:
         """Returns what a handler has returned with its JSON as it is stored, or the error of the codec."""
         try:
-            if isinstance(result, BaseException) or job.ended:
-                return result
-            if isinstance(result, Advance):
-                return replace(result, payload=await self._stored(job, result.payload, "payload"))
-            if isinstance(result, Suspend):
-                return replace(result, progress=await self._stored(job, result.progress, "progress"))
-            return await self._stored(job, result, "result")
+            if isinstance(outcome, BaseException) or job.ended:
+                return outcome
+            if isinstance(outcome, Advance):
+                return replace(outcome, payload=await self._stored(job, outcome.payload, "payload"))
+            if isinstance(outcome, Suspend):
+                return replace(outcome, progress=await self._stored(job, outcome.progress, "progress"))
+            return await self._stored(job, outcome, "result")
         except BaseException as error:
             return error
 
     async def _stored(self, job: BaseJob, value: Any, kind: Kind) -> Any:
         return None if value is None else await later(self._codec.encode(value, job._context(kind)))
-
-    async def _call(self, jobs: List[BaseJob], route: Route) -> List[Any]:
-        """Calls the handler. Returns its result for each of the jobs."""
-        call, is_async = self._calls[route], self._is_async[route]
-        is_batch = route in self._worker.batches
-        argument: Any = jobs[0]
-        if is_batch:
-            argument = AsyncBatch(cast(List[AsyncJob], jobs)) if is_async else Batch(cast(List[Job], jobs))
-        is_over = lambda: all(job.stop_reason for job in jobs)
-        with tracing.span(jobs[0], is_batch):
-            result = await (call(argument) if is_async else self._threads.call(lambda: call(argument), is_over))
-        if not is_batch:
-            return [result]
-        if result is None:
-            return [None] * len(jobs)
-        if not isinstance(result, (list, tuple)) or len(result) != len(jobs):
-            raise ValueError(f"a handler of {len(jobs)} jobs must return {len(jobs)} results or None")
-        return list(result)
 
     def _ending(self, job: BaseJob, result: Any) -> Ending:
         """Returns how the attempt ends, from what its handler has returned or raised."""
@@ -239,19 +255,21 @@ class Engine(Claimer):
         )
 
     def _end(self, held: Held, ending: Ending) -> None:
-        held.expiry.cancel()
-        if held.limit is not None:
-            held.limit.cancel()
-        del self._held[held.job.id]
-        if held.is_over:  # its end is on the way
-            return
-        if held.job.committed:  # whatever the handler has done since then
+        job = held.job
+        del self._held[job.id]
+        if held.is_over:
+            pass  # its end is on the way
+        elif job.committed:  # whatever the handler has done since then
             self._ride(held, ending.seconds)
         elif ending.kind == "none":
-            self._settle(ending, "lost" if held.job.stop_reason == "lost" and not held.job.ended else None)
+            self._settle(ending, "lost" if job.stop_reason == "lost" and not job.ended else None)
+        elif ending.kind == "complete" and not ending.arguments and not self._linger:
+            self._carry(ending)  # a claim that carries completions does not sleep, so it would not linger
         else:
-            # A claim that completes does not sleep, so a claim that lingers carries no ends.
-            self._send(ending, GATHER if ending.is_plain and not self._linger else 0)
+            self._send(ending)
+        self._start_soon()
+        if len(self._held) <= self._low_water:
+            self._changed.set()
 
     def _ride(self, held: Held, seconds: float) -> None:
         """Extends an attempt until its completion has arrived from the other server."""
@@ -267,20 +285,19 @@ class Engine(Claimer):
             return
         is_ended = reason == "lost" and held.job.ended  # the handler has ended the attempt, and goes on
         if reason == "lost":  # the lease has expired
-            held.expiry.cancel()
-            held.beat_at = math.inf
+            held.beat_at = held.expires_at = math.inf
         if held.job.stop_reason in (reason, "lost") or is_ended:
             return
         logger.warning("%r is to stop: %s", held.job, reason, extra=extra(held.job))
         is_first = held.stopped_at is None
         held.stopped_at = held.stopped_at or self._loop.time()
         held.job.stop(reason)
-        if held.task is None:
+        if held in self._ready:
             self._ready.remove(held)
             self._end(held, stopped(held.job))
-            self._changed.set()
-        elif is_first and all(one.job.stop_reason for one in held.group):
-            if self._is_async[held.route] or held.is_decoding:
+        elif is_first and held.task is not None and all(one.job.stop_reason for one in held.group):
+            # A task that has not begun would not learn of it. It looks at the reason itself.
+            if held.is_decoding or held.begun and held.handler.is_async:
                 held.task.cancel()
 
     def is_stuck(self, limit: float) -> bool:
@@ -312,7 +329,7 @@ class Engine(Claimer):
         for held in list(self._held.values()):  # their handlers did not stop
             logger.warning("%r is still running; it is released", held.job, extra=extra(held.job))
             self._end(held, stopped(held.job))
-            if held.task is not None and self._is_async[held.route]:
+            if held.task is not None and held.handler.is_async:
                 # The handler has suppressed its cancellation, and `asyncio.run` would wait for it.
                 asyncio.tasks._unregister_task(held.task)
         self._is_closing = True
@@ -322,9 +339,11 @@ class Engine(Claimer):
         self._due.set()
         self._loop.call_later(FAREWELL, self._control.sever)
         await asyncio.wait({control}, timeout=FAREWELL + GRACE)
-        for ending in self._ended.values():
+        for ending in [*self._ended.values(), *self._completed]:
             logger.error("%r: the server did not confirm its end", ending.job, extra=extra(ending.job))
         control.cancel()
+        self._wake.cancel()
+        self._deadlines.cancel()
         self._threads.close()
         self._pool.close()
         self._async_pool.close()
@@ -340,8 +359,40 @@ class Engine(Claimer):
     async def _wait_for_handlers(self, seconds: float, hurry: Optional[asyncio.Event] = None) -> None:
         end = self._loop.time() + seconds
         while self._held and self._loop.time() < end and not (hurry and hurry.is_set()):
-            tasks = {held.task for held in self._held.values() if held.task is not None}
-            await asyncio.wait(tasks, timeout=min(0.1, seconds), return_when=asyncio.FIRST_COMPLETED)
+            self._changed.clear()
+            await wait_set(self._changed, min(0.1, seconds))
+
+
+def _started(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Returns a task. From Python 3.12 on its first step has run, after which most jobs have ended."""
+    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+        eager: Any = asyncio.Task
+        task: asyncio.Task[None] = eager(work, loop=loop, eager_start=True)
+        return task
+    return loop.create_task(work)
+
+
+def _argument(group: List[Held]) -> Any:
+    """Returns what the handler gets."""
+    return group[0].job if group[0].handler.batch is None else [held.job for held in group]
+
+
+def _outcomes(group: List[Held], outcome: Any) -> List[Any]:
+    """Returns for each job what its handler has returned or raised."""
+    if group[0].handler.batch is None:
+        return [outcome]
+    jobs = [held.job for held in group]
+    if isinstance(outcome, AlreadyDone):
+        return [outcome if job.job_id in outcome.job_ids else Snooze() for job in jobs]
+    if isinstance(outcome, BaseException):
+        # What the server answers for each attempt says which one is lost.
+        return [Snooze() if len(jobs) > 1 and _is_loss_of(jobs, outcome) else outcome] * len(jobs)
+    return list(outcome)
+
+
+def _is_over(argument: Any) -> bool:
+    """Returns whether the handler of a job or a batch is to stop."""
+    return all(job.stop_reason for job in (argument if isinstance(argument, list) else [argument]))
 
 
 def _is_loss_of(jobs: List[BaseJob], error: BaseException) -> bool:

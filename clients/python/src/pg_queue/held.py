@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import List, Optional
+import math
+from typing import Optional, Sequence
 
 from .attempt import BaseJob
-from .settings import Route
+from .handlers import Handler
 
 
-@dataclass(eq=False)
 class Held:
-    """A claimed attempt whose handler has not ended."""
+    """A claimed attempt whose handler has not ended. Times are those of the event loop's clock."""
 
-    job: BaseJob
-    route: Route
-    """Which handler runs it."""
-    lease: float
-    """The length of the lease, in seconds."""
-    beat_at: float
-    """When the next heartbeat is due, by the event loop's clock."""
-    expiry: asyncio.TimerHandle
-    """Stops the handler when no heartbeat has succeeded for the length of the lease."""
+    begun = 0.0
+    """When its handler was called."""
     task: Optional[asyncio.Task[None]] = None
-    group: List[Held] = field(default_factory=list, repr=False)
-    """The attempts that its handler runs together, including this one."""
-    is_decoding: bool = False
+    """The task that runs it. None: it is ready, or a thread runs it."""
+    group: Sequence[Held] = ()
+    """The attempts of its batch, including this one."""
+    is_decoding = False
     """True while the task waits for the codec: then it can be cancelled, also if the handler is a `def`."""
-    limit: Optional[asyncio.TimerHandle] = None
-    """Stops the handler when its time is over."""
-    is_over: bool = False
+    late_at = math.inf
+    """When the handler's time is over, or the time that it has to stop then."""
+    is_over = False
     """True if the attempt has failed for its time, and its handler goes on."""
-    errors: int = 0
+    errors = 0
     """How many heartbeats for it alone have failed since the last one that succeeded."""
     stopped_at: Optional[float] = None
     """Since when the handler should have ended."""
+
+    def __init__(self, job: BaseJob, handler: Handler, lease: float, beat_at: float, expires_at: float) -> None:
+        self.job = job
+        self.handler = handler
+        self.lease = lease
+        """The length of the lease, in seconds."""
+        self.beat_at = beat_at
+        """When the next heartbeat is due."""
+        self.expires_at = expires_at
+        """When the handler is to stop because no heartbeat has succeeded for the length of the lease."""
+
+    @property
+    def json(self) -> str:
+        """Its heartbeat, as `queue.end_batch` reads it."""
+        return f'{{"extend": {{"id": {self.job.id}}}}}'

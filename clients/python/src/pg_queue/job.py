@@ -19,7 +19,7 @@ from .attempt import BaseJob
 from .checks import Duration, interval, job_ids
 from .codec import Kind, later, now
 from .effects import AsyncEffects, Effects
-from .outcomes import StopReason, Upon
+from .outcomes import Upon
 from .pool import AsyncPool, Pool, check_open
 
 T = TypeVar("T")
@@ -66,25 +66,15 @@ def suspension(
 class Job(BaseJob):
     """The job of a synchronous handler (`def`), which runs in a thread."""
 
-    def __init__(
-        self,
-        *columns: Any,
-        pool: Optional[Pool] = None,
-        loop: Optional[asyncio.AbstractEventLoop] = None,
-        effects: Optional[Effects] = None,
-        **named: Any,
-    ) -> None:
-        super().__init__(*columns, **named)
-        self.cancelled = threading.Event()
+    _pool: Optional[Pool]
+    _effects: Optional[Effects]
+
+    @property
+    def cancelled(self) -> threading.Event:
         """Set when the handler is to stop; `stop_reason` says why. `cancelled.wait(5)` is a sleep that ends early then.
         """
-        self._pool = pool
-        self._loop = loop
-        self._effects = effects
-
-    def stop(self, reason: StopReason) -> None:
-        super().stop(reason)
-        self.cancelled.set()
+        event: threading.Event = self._event(threading.Event)
+        return event
 
     @contextmanager
     def transaction(self, result: Any = None) -> Iterator[Connection[Any]]:
@@ -182,22 +172,14 @@ class Job(BaseJob):
 class AsyncJob(BaseJob):
     """The job of an `async def` handler. When the handler is to stop, its task is cancelled."""
 
-    def __init__(
-        self,
-        *columns: Any,
-        pool: Optional[AsyncPool] = None,
-        effects: Optional[AsyncEffects] = None,
-        **named: Any,
-    ) -> None:
-        super().__init__(*columns, **named)
-        self.cancelled = asyncio.Event()
-        """Set when the handler is to stop; `stop_reason` says why."""
-        self._pool = pool
-        self._effects = effects
+    _pool: Optional[AsyncPool]
+    _effects: Optional[AsyncEffects]
 
-    def stop(self, reason: StopReason) -> None:
-        super().stop(reason)
-        self.cancelled.set()
+    @property
+    def cancelled(self) -> asyncio.Event:
+        """Set when the handler is to stop; `stop_reason` says why."""
+        event: asyncio.Event = self._event(asyncio.Event)
+        return event
 
     @asynccontextmanager
     async def transaction(self, result: Any = None) -> AsyncIterator[AsyncConnection[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List, Optional
 
 from .attempt import BaseJob
 
@@ -48,6 +48,12 @@ def said(notice: Any) -> str:
 def line(error: BaseException) -> str:
     """Returns a message of several lines, such as one with a hint, as one line."""
     return " ".join(text(error).split())
+
+
+def array(values: Iterable[Optional[str]]) -> str:
+    """Returns an array as Postgres reads it from text."""
+    quoted = ["NULL" if one is None else '"%s"' % one.replace("\\", "\\\\").replace('"', '\\"') for one in values]
+    return f"{{{','.join(quoted)}}}"
 
 
 def extra(job: BaseJob) -> Dict[str, Any]:

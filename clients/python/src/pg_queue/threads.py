@@ -5,32 +5,44 @@ alive.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
+from collections import deque
+from contextvars import Context
 from queue import SimpleQueue
-from typing import Any, Callable, Optional, Tuple
-
-Task = Tuple[Callable[[], Any], "asyncio.Future[Any]", contextvars.Context]
+from typing import Any, Callable, Deque, NamedTuple, Optional, Tuple
 
 
 class NoThread(Exception):
     """The system has no thread for this worker."""
 
 
+class Call(NamedTuple):
+    """A function that a thread calls in a context. The event loop passes its result, or its exception, to `done`."""
+
+    context: Context
+    function: Callable[[Any], Any]
+    argument: Any
+    done: Callable[[Any], object]
+
+
 class Threads:
     """Runs functions in threads, and keeps these for later calls. It has as many threads as functions run at the same
     time. If the system has no more threads, a function waits for one of those that it has. When its turn comes, it only
-    runs if `is_over` returns false.
+    runs if `is_over` returns false for its argument.
+
+    A thread wakes the event loop only if it has not been woken yet: one turn takes the outcomes of many functions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_over: Callable[[Any], bool]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._tasks: SimpleQueue[Optional[Task]] = SimpleQueue()
+        self._is_over = is_over
+        self._calls: SimpleQueue[Optional[Call]] = SimpleQueue()
+        self._outcomes: Deque[Tuple[Call, Any]] = deque()
+        self._is_woken = False
         self._count = 0
         self._busy = 0
 
-    async def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> Any:
-        future: asyncio.Future[Any] = self._loop.create_future()
+    def call(self, call: Call) -> None:
         self._busy += 1
         if self._busy > self._count:
             try:
@@ -38,61 +50,49 @@ class Threads:
                 self._count += 1
             except RuntimeError as error:
                 if not self._count:
-                    self._busy -= 1
-                    raise NoThread(str(error)) from error
-                function = _unless(is_over, function)
-        self._tasks.put((function, future, contextvars.copy_context()))
-        try:
-            # Python cannot interrupt the function. If its caller is cancelled, the function goes on in its thread.
-            return await asyncio.shield(future)
-        finally:
-            if future.done():
-                self._busy -= 1
-            else:
-                future.add_done_callback(self._late)
-
-    def _late(self, future: asyncio.Future[Any]) -> None:
-        self._busy -= 1
-        if not future.cancelled():
-            future.exception()  # marks it as retrieved, as nothing else reads it
+                    self._loop.call_soon(self._finish, call, NoThread(str(error)))
+                    return
+                call = call._replace(function=self._unless_over(call.function))
+        self._calls.put(call)
 
     def close(self) -> None:
         for _ in range(self._count):
-            self._tasks.put(None)
+            self._calls.put(None)
 
     def _work(self) -> None:
         while True:
-            task = self._tasks.get()
-            if task is None:
+            call = self._calls.get()
+            if call is None:
                 return
-            function, future, context = task
-            result, error = None, None
             try:
-                result = context.run(function)
-            except BaseException as raised:
-                error = raised
-            try:
-                self._loop.call_soon_threadsafe(_settle, future, result, error)
-            except RuntimeError:
-                return  # the event loop has ended
-            del task, function, future, context, result, error
+                outcome = call.context.run(call.function, call.argument)
+            except BaseException as error:
+                outcome = error
+                if not isinstance(error, Exception) or isinstance(error, StopIteration):
+                    outcome = RuntimeError(f"{type(error).__name__}: {error}")
+            self._outcomes.append((call, outcome))
+            del call, outcome
+            # The event loop clears the flag before it takes the outcomes, so none is left.
+            if not self._is_woken:
+                self._is_woken = True
+                try:
+                    self._loop.call_soon_threadsafe(self._finish_all)
+                except RuntimeError:
+                    return  # the event loop has ended
 
+    def _finish_all(self) -> None:
+        self._is_woken = False
+        while self._outcomes:
+            self._finish(*self._outcomes.popleft())
 
-def _unless(is_over: Callable[[], bool], function: Callable[[], Any]) -> Callable[[], Any]:
-    def late() -> Any:
-        if is_over():
-            raise NoThread("there was none until the job was to stop")
-        return function()
+    def _finish(self, call: Call, outcome: Any) -> None:
+        self._busy -= 1
+        call.context.run(call.done, outcome)
 
-    return late
+    def _unless_over(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def late(argument: Any) -> Any:
+            if self._is_over(argument):
+                raise NoThread("there was none until the job was to stop")
+            return function(argument)
 
-
-def _settle(future: asyncio.Future[Any], result: Any, error: Optional[BaseException]) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-        future.set_exception(error)
-    else:  # such as SystemExit, which must not end the event loop; a future refuses a StopIteration
-        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+        return late

@@ -4,9 +4,9 @@ installed.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Union
 
 from .attempt import BaseJob
 
@@ -29,14 +29,28 @@ def inject(headers: Optional[Any]) -> Optional[Any]:
     return {**(headers or {}), **carrier} if carrier else headers
 
 
-@contextmanager
-def span(job: BaseJob, is_batch: bool = False) -> Iterator[None]:
-    """Runs a handler within a span of its own. Its parent is the producer's span; the span of a batch has no parent."""
+def traced(call: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
+    """Returns the handler `call`, which takes a job or a list of jobs, within a span of its own."""
     if trace is None:
-        yield
-        return
-    headers = job.headers if isinstance(job.headers, dict) and not is_batch else {}
-    context = propagate.extract({name: value for name, value in headers.items() if isinstance(value, str)})
+        return call
+    return partial(_traced_async if is_async else _traced, call)
+
+
+def _traced(call: Callable[[Any], Any], argument: Any) -> Any:
+    with _span(argument):
+        return call(argument)
+
+
+async def _traced_async(call: Callable[[Any], Any], argument: Any) -> Any:
+    with _span(argument):
+        return await call(argument)
+
+
+def _span(argument: Union[BaseJob, List[BaseJob]]) -> ContextManager[Any]:
+    """Returns the span of a job, whose parent is the producer's span, or of a batch, which has no parent."""
+    job, headers = (argument[0], None) if isinstance(argument, list) else (argument, argument.headers)
+    strings = headers.items() if isinstance(headers, dict) else ()
+    context = propagate.extract({name: value for name, value in strings if isinstance(value, str)})
     attributes = {
         "messaging.system": "pg_queue",
         "messaging.operation.type": "process",
@@ -44,8 +58,7 @@ def span(job: BaseJob, is_batch: bool = False) -> Iterator[None]:
         "messaging.destination.name": job.queue,
         "messaging.message.id": str(job.job_id),
     }
-    tracer = trace.get_tracer("pg_queue")
-    with tracer.start_as_current_span(
+    span: ContextManager[Any] = trace.get_tracer("pg_queue").start_as_current_span(
         f"process {job.queue}", context=context, kind=trace.SpanKind.CONSUMER, attributes=attributes
-    ):
-        yield
+    )
+    return span

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 import threading
 from typing import Any, Callable, List, Optional, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, Callable, List, Optional, TypeVar
 from . import checks
 from .engine import Engine
 from .events import Event
+from .handlers import Handler
 from .settings import BaseWorker
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -89,11 +91,7 @@ class Worker(BaseWorker):
                 if (queue, stage) in self.handlers:
                     of_stage = "" if stage is None else f" for stage {stage!r}"
                     raise ValueError(f"queue {queue!r} has a handler{of_stage}")
-                self.handlers[queue, stage] = function
-                if batch is not None:
-                    self.batches[queue, stage] = batch
-                if timeout is not None:
-                    self.timeouts[queue, stage] = timeout
+                self.handlers[queue, stage] = Handler(function, inspect.iscoroutinefunction(function), batch, timeout)
             if len(self.queues()) > 8:
                 raise ValueError("a worker has at most eight queues")
             return function
@@ -107,7 +105,7 @@ class Worker(BaseWorker):
         `def around(job, call): return call(job)`, or `async def around(job, call): return await call(job)`. The first
         one is the outermost.
         """
-        self._middleware.append(function)
+        self.middlewares.append(function)
         return function
 
     def queues(self) -> List[str]:

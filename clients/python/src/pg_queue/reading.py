@@ -1,0 +1,18 @@
+"""Reads the JSON of claimed jobs, which the server sends as text. Most values need one call of Python's decoder."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+from psycopg.types.json import JsonbBinaryLoader
+
+_decode = json.JSONDecoder().raw_decode
+
+
+def reader() -> Callable[[str], Any]:
+    """Returns a function that reads JSON as psycopg does now: the application may have called `set_json_loads`."""
+    loader = JsonbBinaryLoader(0)
+    if getattr(loader, "loads", None) is json.loads:
+        return lambda text: _decode(text)[0]
+    return lambda text: loader.load(b"\1" + text.encode())
