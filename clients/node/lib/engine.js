@@ -119,21 +119,19 @@ class Engine extends Claimer {
         await held.job.decode()
         held.job.check()
       } catch (thrown) {
-        if (!(thrown instanceof UnknownCodec || thrown instanceof Stopped)) this.begin(held)
+        if (!(thrown instanceof UnknownCodec || thrown instanceof Stopped)) this.tell('started', held.job)
         this.end(held, this.threw(held.job, readable(thrown)))
       }
     }
     return group.filter((held) => this.isHeld(held))
   }
 
-  begin (held) {
-    held.begunAt = performance.now()
-    this.tell('started', held.job)
-  }
-
   call (group) {
     const [{ job, route }] = group
-    for (const held of group) this.begin(held)
+    for (const held of group) {
+      held.begunAt = performance.now()
+      this.tell('started', held.job)
+    }
     let result
     try {
       const argument = route.size ? new Batch(group.map(({ job }) => job), this.pool, this.effects) : job
@@ -148,21 +146,22 @@ class Engine extends Claimer {
 
   // Ends the attempts when the handler has ended.
   async runOn (group, promise) {
-    const jobs = group.map(({ job }) => job)
     let endings = []
     try {
       const results = resultsOf(group, await promise)
-      for (const [n, job] of jobs.entries()) {
-        endings.push(isBare(job, results[n]) ? new Ending(job, 'complete') : await this.ending(job, results[n]))
+      for (let n = 0; n < group.length; n++) {
+        const [job, result] = [group[n].job, results[n]]
+        endings.push(isBare(job, result) ? new Ending(job, 'complete') : await this.ending(job, result))
       }
     } catch (thrown) {
+      const jobs = group.map(({ job }) => job)
       const error = readable(thrown)
       const failure = jobs.length > 1 && isLossOf(jobs, error) ? new Snooze() : error
       const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
       const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
       endings = jobs.map((job) => this.threw(job, ofJob(job)))
     }
-    group.forEach((held, n) => this.end(held, endings[n]))
+    for (let n = 0; n < group.length; n++) this.end(group[n], endings[n])
     this.goOn()
   }
 
