@@ -60,16 +60,19 @@ class Engine extends Claimer {
   }
 
   start () {
+    const free = this.options.concurrency - this.running()
+    if (this.ready.length > free && this.isWary()) {
+      // If a job ends the process, the attempts of jobs that have not begun would count. The control sends their
+      // release before a handler begins.
+      for (const held of this.ready.splice(free)) this.end(held, new Ending(held.job, 'release'))
+      return void setImmediate(() => this.goOn())
+    }
     while (this.ready.length && this.running() < this.options.concurrency && !this.stopping.isSet) {
       const held = this.ready.shift()
       const group = [held, ...this.others(held)]
       for (const one of group) one.hasBegun = true // before the handler runs, as it may stop the worker
       this.limit(group)
       this.run(group)
-    }
-    // If a job ends the process, the attempts of jobs that have not begun would count.
-    if (this.ready.length && this.isWary()) {
-      for (const held of this.ready.splice(0)) this.end(held, new Ending(held.job, 'release'))
     }
   }
 
