@@ -7,14 +7,12 @@ const { Stopped } = require('./outcomes')
 class Batch {
   #pool
   #effects
-  #stop = new AbortController()
+  #stop = null // made when the handler asks for `signal`
 
   constructor (jobs, pool, effects = null) {
     this.jobs = jobs
     this.#pool = pool
     this.#effects = effects
-    this.#heed()
-    for (const { signal } of jobs) signal.addEventListener('abort', () => this.#heed(), { once: true })
   }
 
   get queue () { return this.jobs[0].queue }
@@ -22,7 +20,12 @@ class Batch {
   [Symbol.iterator] () { return this.jobs[Symbol.iterator]() }
 
   // Aborted when all of the jobs are to stop.
-  get signal () { return this.#stop.signal }
+  get signal () {
+    if (this.#stop) return this.#stop.signal
+    this.#stop = new AbortController()
+    for (const { signal } of this.jobs) signal.addEventListener('abort', () => this.#heed(), { once: true })
+    return this.#heed()
+  }
 
   // Throws `Stopped` if the handler is to stop one of the jobs.
   check () { for (const job of this.jobs) job.check() }
@@ -79,6 +82,7 @@ class Batch {
 
   #heed () {
     if (this.jobs.every((job) => job.stopReason)) this.#stop.abort(new Stopped(this.jobs[0].stopReason))
+    return this.#stop.signal
   }
 }
 

@@ -4,6 +4,7 @@
 // Its claims carry completions without a result as `completed`, so that a busy worker needs one transaction for both.
 // They name the queues and stages that have a handler, so that the worker gets no other jobs.
 
+const { types } = require('pg')
 const { Backoff, lineOf } = require('./backoff')
 const { interval } = require('./checks')
 const { PLAIN } = require('./codec')
@@ -26,7 +27,12 @@ const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']
 const CLAIM = `
   SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
   FROM queue.claim_any($1::text[], stages => $2::text[], max_jobs => $3::integer, wait => $4::text::interval,
-    lease => $5::text::interval, worker => $6::text, disconnect => $7::text::interval, completed => $8::bigint[]`
+    lease => $5::text::interval, worker => $6::text, disconnect => $7::text::interval, completed => $8::text::bigint[]`
+
+const [JOB_ID, HEADERS, LEASE] = [1, 5, 14] // the places of some columns in a row
+// Rows are arrays, in which numbers are read: it takes less than objects, and parsers of the application do not count.
+const NUMBERS = [types.builtins.INT4, types.builtins.FLOAT8]
+const ROWS = { rowMode: 'array', types: { getTypeParser: (type) => NUMBERS.includes(type) ? Number : String } }
 
 // The part of a run of a worker that claims.
 class Claimer extends Control {
@@ -37,6 +43,7 @@ class Claimer extends Control {
     this.linger = isDrain ? 0 : worker.options.linger
     this.unknown = new Set() // what the log has said of jobs without a codec or key
     this.ready = [] // held jobs whose handlers have not begun
+    this.suspects = 0 // how many held jobs may end the process
     this.hasClaimed = false // a claim has succeeded, so the queues exist
     this.stopping = new Flag()
     const limit = worker.options.maxConnections
@@ -69,8 +76,9 @@ class Claimer extends Control {
         continue
       }
       if (!this.control.client && !await this.reachControl(backoff)) continue
+      const now = performance.now()
       // The control sends the ends that are due.
-      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > performance.now())
+      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > now)
       for (const { job } of completed) this.ended.delete(job.id)
       // If an attempt ends during the claim, that may make a job ready that the claim does not see.
       const isIdle = !this.held.size && !this.ended.size
@@ -87,10 +95,13 @@ class Claimer extends Control {
       backoff.reset()
       this.hasClaimed = true
       // An attempt that could not be completed has a row without a job.
-      const answers = new Map(rows.filter((row) => !row.jobId).map((row) => [row.id, JSON.parse(row.headers)]))
+      const answers = new Map(rows.filter((row) => !row[JOB_ID]).map((row) => [row[0], JSON.parse(row[HEADERS])]))
       for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
-      const jobs = rows.filter((row) => row.jobId)
-      for (const row of jobs) this.accept(row)
+      // While a Map lives, V8 keeps its former tables alive, and ended jobs with them.
+      this.held = new Map(this.held)
+      this.ended = new Map(this.ended)
+      const claimedAt = performance.now()
+      for (const row of rows) if (row[JOB_ID]) this.accept(row, claimedAt)
       this.start()
       if (this.isDrain && !rows.length && !completed.length) {
         if (isIdle) return
@@ -121,44 +132,45 @@ class Claimer extends Control {
     const { lease, name, disconnect } = this.options
     // The first claim does not sleep: it finds out whether the queues exist.
     let wait = this.hasClaimed && !this.isDrain ? this.options.wait : 0
-    let [sql, more] = [`${CLAIM})`, []]
+    let [text, more] = [`${CLAIM})`, []]
     if (this.linger) {
       // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
       room = Math.min(room, this.worker.collected())
       wait = Math.max(wait, Math.min(this.options.wait, 1));
-      [sql, more] = [`${CLAIM}, linger => $9::text::interval)`, [interval(this.linger)]]
+      [text, more] = [`${CLAIM}, linger => $9::text::interval)`, [interval(this.linger)]]
     }
     const wanted = [...this.calls].flatMap(([queue, stages]) => [...stages.keys()].map((stage) => [queue, stage]))
     const values = [wanted.map(([queue]) => queue), wanted.map(([, stage]) => stage), room, interval(wait)]
-    return this.claims.fetch(sql, [...values, interval(lease), name, interval(disconnect), completed, ...more])
+    values.push(interval(lease), name, interval(disconnect), `{${completed}}`, ...more)
+    return this.claims.fetch({ text, ...ROWS }, values)
   }
 
   // Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
-  room () {
+  room (taken = this.held.size + this.dueEnds().length) {
     const { concurrency, prefetch } = this.options
     const limit = concurrency + (this.isWary() ? 0 : prefetch)
-    const taken = this.held.size + this.dueEnds().length
     return taken < concurrency || taken <= limit / 2 ? limit - taken : 0
   }
 
   // Returns whether a job is held that may end the process: none is claimed ahead beside it.
-  isWary () {
-    return this.options.prefetch > 0 && [...this.held.values()].some(({ job }) => TIMED_OUT.includes(job.lastError))
-  }
+  isWary () { return this.options.prefetch > 0 && this.suspects > 0 }
 
   running () { return this.held.size - this.ready.length }
 
-  accept ({ lease, ...columns }) {
-    const job = new Job(columns, this.pool, this.options.codec ?? PLAIN, this.effects)
+  accept (row, now) {
+    const job = new Job(row, this.pool, this.options.codec ?? PLAIN, this.effects)
     const stages = this.calls.get(job.queue)
     const route = stages.get(job.stage ?? null) ?? stages.get(null)
     job.stopping = this.stopping.isSet
-    const beatAt = performance.now() + this.beat(lease)
-    const held = { job, route, lease: Math.max(lease, 1), beatAt, expiry: null, errors: 0 }
-    this.expireLater(held)
+    const [lease, beatAt] = [Math.max(row[LEASE], 1), now + this.beat(row[LEASE])]
+    const isSuspect = TIMED_OUT.includes(job.lastError)
+    const held = { job, route, lease, beatAt, expiresAt: 0, begunAt: 0, stoppedAt: 0, timer: null, hasBegun: false,
+        isOver: false, isSuspect, errors: 0 }
+    this.suspects += Number(isSuspect)
+    this.expireLater(held, now + lease)
     this.held.set(job.id, held)
     this.ready.push(held)
-    this.due.set() // so that the control considers the new lease
+    if (beatAt < this.wakeAt) this.due.set() // the control considers the new lease
   }
 
   // Returns the end of a job that another worker may run, but not this one. Logs each error once.

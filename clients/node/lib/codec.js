@@ -108,4 +108,4 @@ function decrypt (bytes, key, aad) {
 // Returns the additional authenticated data. No name of Postgres contains a zero character.
 const associated = (kind, name) => Buffer.from(['pg_queue', NAME, kind, name].join('\0'))
 
-module.exports = { AesGcm, PLAIN, UnknownCodec }
+module.exports = { AesGcm, PLAIN, UnknownCodec, isEncoded }

@@ -93,22 +93,22 @@ class Link {
     this.isSevered = false
   }
 
-  // Runs a statement in a transaction of its own, after those before it. Rejects with `Gone` if another connection is
-  // needed.
-  fetch (text, values) {
-    const answer = this.turn.then(() => this.next(text, values))
+  // Runs a statement, as pg takes it, in a transaction of its own, after those before it. Rejects with `Gone` if
+  // another connection is needed.
+  fetch (query, values) {
+    const answer = this.turn.then(() => this.next(query, values))
     this.turn = answer.catch(() => {})
     return answer
   }
 
-  async next (text, values) {
+  async next (query, values) {
     if (this.isSevered) throw new Gone('the worker has ended')
     let giveUp
     const silent = new Promise((resolve, reject) => {
       giveUp = this.giveUp = () => reject(new Error('the server has not answered'))
     })
     const timer = setTimeout(() => { giveUp(); this.onSilent?.() }, Math.min(this.patience, 2 ** 31 - 1))
-    const answer = this.answer(giveUp, text, values)
+    const answer = this.answer(giveUp, query, values)
     answer.catch(() => {}) // in case it was given up
     try {
       return await Promise.race([answer, silent])
@@ -122,7 +122,7 @@ class Link {
     }
   }
 
-  async answer (giveUp, text, values) {
+  async answer (giveUp, query, values) {
     if (!this.client) {
       const client = await connect(this.hosts).catch((error) => {
         this.onRefused?.()
@@ -135,7 +135,7 @@ class Link {
       this.client = client
       this.onConnect?.(client)
     }
-    return (await this.client.query(text, values)).rows
+    return (await this.client.query(query, values)).rows
   }
 
   // Gives the connection up: the running statement fails with `Gone`, and the next one connects anew.

@@ -25,10 +25,12 @@ const REPORT = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1
 class Control {
   constructor (worker, watch) {
     Object.assign(this, { worker, watch, options: worker.options, log: worker.options.logger })
-    this.held = new Map() // attempt's id -> { job, route, lease, beatAt, expiry, errors }
+    this.held = new Map() // attempt's id -> what `accept` notes of it
     this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
     this.parts = new Map() // attempt's id -> its part after errors; others are in part 0
     this.wakeAt = Infinity // when the control wakes by itself
+    this.expiry = null // the timer for the lease that expires first
+    this.expiryAt = Infinity // when that timer fires
     this.isClosing = false
     this.changed = new Flag() // wakes the claimer: there is room, or the worker stops
     this.due = new Flag() // wakes the control: there is something to send
@@ -65,14 +67,24 @@ class Control {
   // The server may find out at any time that a connection has broken, also long after the worker has another one.
   beat (lease) { return Math.min(Math.min(lease, this.options.disconnect || Infinity) / 3, this.options.heartbeat) }
 
-  expireLater (held) {
-    clearTimeout(held.expiry)
-    const due = performance.now() + Math.min(held.lease, LONGEST)
-    held.expiry = setTimeout(() => {
-      const late = Math.round(performance.now() - due)
-      if (late > LATE) this.log.warn({}, `the event loop was blocked for ${late} ms: no heartbeat was sent`)
-      this.stopJob(held.job.id, 'lost')
-    }, due - performance.now())
+  // One timer serves all leases. Heartbeats and ends leave it as it is.
+  expireLater (held, time = performance.now() + held.lease) {
+    held.expiresAt = time
+    if (time >= this.expiryAt) return
+    clearTimeout(this.expiry)
+    this.expiryAt = time
+    this.expiry = setTimeout(() => this.expire(), Math.min(time - performance.now(), LONGEST))
+  }
+
+  // Stops the handlers of attempts whose lease has expired.
+  expire () {
+    const now = performance.now()
+    const expired = [...this.held.values()].filter(({ expiresAt }) => expiresAt <= now)
+    const late = Math.round(now - Math.min(...expired.map(({ expiresAt }) => expiresAt)))
+    if (late > LATE) this.log.warn({}, `the event loop was blocked for ${late} ms: no heartbeat was sent`)
+    for (const { job: { id } } of expired) this.stopJob(id, 'lost')
+    this.expiryAt = Infinity
+    for (const held of this.held.values()) this.expireLater(held, held.expiresAt)
   }
 
   // A completion that rides back has arrived when the attempt cannot be extended any more.
@@ -199,6 +211,7 @@ class Control {
   }
 
   tell (kind, job = null, more = {}) {
+    if (!this.watch && !this.worker.listenerCount(kind)) return
     const event = { kind, ...job?.toJSON(), ...more }
     this.watch?.(event)
     try {

@@ -20,9 +20,12 @@ const MAX_TRACE = 4096 // How many characters of the trace are kept with the err
 // `kind` is the function that ends the attempt, `args` are its arguments except the id. `none`: the handler
 // itself has ended the attempt, or its lease is lost. Throws if an argument cannot be written as JSON.
 class Ending {
-  constructor (job, kind, args = {}) {
-    Object.assign(this, { job, kind, args, event: EVENTS[kind], error: args.error ?? null, milliseconds: 0 })
-    this.json = stringify({ [kind]: { id: job.id, ...args } })
+  constructor (job, kind, args = null) {
+    this.job = job
+    this.kind = kind
+    this.args = args
+    this.text = args && stringify({ [kind]: { id: job.id, ...args } })
+    this.milliseconds = 0
     this.due = 0 // when the control sends it
     this.pauses = 0 // how often the worker has postponed it
     this.errors = 0 // how often a call for it alone has failed
@@ -30,17 +33,22 @@ class Ending {
     this.rider = null // if the attempt is completed on another server: what is held until the completion has arrived
   }
 
+  get json () { return this.text ?? stringify({ [this.kind]: { id: this.job.id } }) }
+  get event () { return EVENTS[this.kind] }
+  get error () { return this.args?.error ?? null }
+
   // True if the next claim can carry it: a completion without a result that was not postponed.
-  get isPlain () {
-    return this.kind === 'complete' && (this.args.result ?? null) === null && !this.pauses && !this.rider
-  }
+  get isPlain () { return this.kind === 'complete' && !this.args && !this.pauses && !this.rider }
 
   // True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own backoff.
-  get isLastResort () { return this.kind === 'fail' && (this.args.retry_in ?? null) === null }
+  get isLastResort () { return this.kind === 'fail' && (this.args?.retry_in ?? null) === null }
 
   // Returns how long to wait before it is sent again.
   pause () { return RETRY_PAUSE * 2 ** Math.min(this.pauses++, this.errors ? 10 : 7) }
 }
+
+// Returns whether an attempt whose handler has returned this ends by a completion without a result.
+const isBare = (job, result) => (result === undefined || result === null) && !job.open && !job.ended
 
 // Returns the end of an attempt whose handler has returned this. Throws if that cannot be an end.
 async function returned (job, result, log) {
@@ -61,7 +69,8 @@ async function returned (job, result, log) {
     const more = { progress: await job.stored(progress, 'progress'), ...(until && { until: time(until, 'until') }) }
     return new Ending(job, 'suspend', { after: jobs, upon, ...more })
   }
-  return new Ending(job, 'complete', { result: await job.stored(result, 'result') })
+  const stored = await job.stored(result, 'result')
+  return new Ending(job, 'complete', stored === null ? null : { result: stored })
 }
 
 // Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is lost,
@@ -137,4 +146,4 @@ function nameOf (error) {
   try { return String(error?.name) } catch { return 'another error' }
 }
 
-module.exports = { Ending, RETRY_PAUSE, readable, returned, stopped, threw }
+module.exports = { Ending, RETRY_PAUSE, isBare, readable, returned, stopped, threw }

@@ -12,14 +12,15 @@
 // An attempt whose completion is committed on another server rides back: it is extended until the completion has
 // arrived. If that takes too long, the worker sends the completion itself.
 
+const { AsyncResource } = require('node:async_hooks')
 const { Batch } = require('./batch')
 const { Claimer } = require('./claimer')
 const { UnknownCodec } = require('./codec')
 const { GATHER } = require('./control')
-const { Ending, readable, returned, stopped, threw } = require('./endings')
+const { Ending, isBare, readable, returned, stopped, threw } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 const { AlreadyDone, Snooze, Stopped } = require('./outcomes')
-const tracing = require('./tracing')
+const { traced } = require('./tracing')
 const { watch } = require('./watchdog')
 
 const GRACE = 1000 // How long handlers have to react to their signal after a timeout.
@@ -32,6 +33,7 @@ class Engine extends Claimer {
   constructor (worker, isDrain, watch) {
     super(worker, isDrain, watch)
     this.hurry = new Flag()
+    this.context = new AsyncResource('pg_queue.Engine') // handlers begin in it, not in that of a job that has ended
   }
 
   // The second call ends the wait for the handlers.
@@ -58,16 +60,19 @@ class Engine extends Claimer {
   }
 
   start () {
+    const free = this.options.concurrency - this.running()
+    if (this.ready.length > free && this.isWary()) {
+      // If a job ends the process, the attempts of jobs that have not begun would count. The control sends their
+      // release before a handler begins.
+      for (const held of this.ready.splice(free)) this.end(held, new Ending(held.job, 'release'))
+      return void setImmediate(() => this.goOn())
+    }
     while (this.ready.length && this.running() < this.options.concurrency && !this.stopping.isSet) {
       const held = this.ready.shift()
       const group = [held, ...this.others(held)]
       for (const one of group) one.hasBegun = true // before the handler runs, as it may stop the worker
       this.limit(group)
       this.run(group)
-    }
-    // If a job ends the process, the attempts of jobs that have not begun would count.
-    if (this.ready.length && this.isWary()) {
-      for (const held of this.ready.splice(0)) this.end(held, new Ending(held.job, 'release'))
     }
   }
 
@@ -76,12 +81,11 @@ class Engine extends Claimer {
   limit (group) {
     const limit = group[0].route.timeout ?? this.options.timeout
     if (limit === null || limit === undefined) return
-    const isOn = (held) => this.held.get(held.job.id) === held && !held.job.ended
+    const isOn = (held) => this.isHeld(held) && !held.job.ended
     const fail = (held) => {
       if (!isOn(held) || held.job.stopReason !== 'timeout') return
       held.isOver = true
-      held.beatAt = Infinity
-      clearTimeout(held.expiry)
+      held.beatAt = held.expiresAt = Infinity
       this.send(stopped(held.job))
     }
     const stop = (held) => {
@@ -105,55 +109,69 @@ class Engine extends Claimer {
 
   // A handler.
 
-  async run (claimed) {
-    const group = await this.decoded(claimed)
-    const jobs = group.map(({ job }) => job)
-    const begun = performance.now()
-    for (const job of jobs) this.tell('started', job)
-    let endings
+  // Runs the handler of some jobs. They have ended when this returns, unless it returns a promise.
+  run (group) {
+    if (group.every(({ job }) => job.isDecoded)) return this.call(group)
+    return this.decoded(group).then((rest) => rest.length && this.call(rest)).finally(() => this.goOn())
+  }
+
+  // Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others.
+  async decoded (group) {
+    for (const held of group) {
+      try {
+        await held.job.decode()
+        held.job.check()
+      } catch (thrown) {
+        if (!(thrown instanceof UnknownCodec || thrown instanceof Stopped)) this.tell('started', held.job)
+        this.end(held, this.threw(held.job, readable(thrown)))
+      }
+    }
+    return group.filter((held) => this.isHeld(held))
+  }
+
+  call (group) {
+    const [{ job, route }] = group
+    for (const held of group) {
+      held.begunAt = performance.now()
+      this.tell('started', held.job)
+    }
+    let result
     try {
-      const results = jobs.length ? await this.call(jobs, group[0].route) : []
-      endings = await Promise.all(jobs.map((job, n) => this.ending(job, results[n])))
+      const argument = route.size ? new Batch(group.map(({ job }) => job), this.pool, this.effects) : job
+      // No other job sees what the handler sets with `enterWith`.
+      result = new AsyncResource('pg_queue.job').runInAsyncScope(traced, null, job, route.call, argument)
     } catch (thrown) {
+      result = Promise.reject(thrown)
+    }
+    if (!group.every(({ job }) => isBare(job, result))) return this.runOn(group, result)
+    for (const held of group) this.end(held, new Ending(held.job, 'complete'))
+  }
+
+  // Ends the attempts when the handler has ended.
+  async runOn (group, promise) {
+    let endings = []
+    try {
+      const results = resultsOf(group, await promise)
+      for (let n = 0; n < group.length; n++) {
+        const [job, result] = [group[n].job, results[n]]
+        endings.push(isBare(job, result) ? new Ending(job, 'complete') : await this.ending(job, result))
+      }
+    } catch (thrown) {
+      const jobs = group.map(({ job }) => job)
       const error = readable(thrown)
       const failure = jobs.length > 1 && isLossOf(jobs, error) ? new Snooze() : error
       const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
       const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
       endings = jobs.map((job) => this.threw(job, ofJob(job)))
     }
-    group.forEach((held, n) => {
-      endings[n].milliseconds = performance.now() - begun
-      if (this.held.get(held.job.id) === held) this.end(held, endings[n])
-    })
-    this.start()
-    this.changed.set()
+    for (let n = 0; n < group.length; n++) this.end(group[n], endings[n])
+    this.goOn()
   }
 
-  // Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others.
-  async decoded (group) {
-    const isHeld = (held) => this.held.get(held.job.id) === held
-    for (const held of group) {
-      const { job } = held
-      try {
-        await job.decode()
-        job.check()
-      } catch (error) {
-        if (!(error instanceof UnknownCodec || error instanceof Stopped)) this.tell('started', job)
-        if (isHeld(held)) this.end(held, this.threw(job, readable(error)))
-      }
-    }
-    return group.filter(isHeld)
-  }
-
-  // Calls the handler. Returns its result for each of the jobs.
-  async call (jobs, route) {
-    const [job] = jobs
-    const { call, size } = route
-    if (!size) return [await tracing.within(job, async () => call(job))]
-    const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool, this.effects)), true)
-    if (results === undefined || results === null) return jobs.map(() => undefined)
-    if (Array.isArray(results) && results.length === jobs.length) return results
-    throw new TypeError(`a handler of ${jobs.length} jobs must return ${jobs.length} results or none`)
+  // Starts what can run now that handlers have ended.
+  goOn () {
+    this.context.runInAsyncScope(this.start, this)
+    if (this.room(this.held.size) > 0) this.changed.set()
   }
 
   // Returns how the attempt ends, from what its handler has returned.
@@ -171,10 +189,15 @@ class Engine extends Claimer {
     return threw(job, error, { log: this.log, trace: this.options.trace })
   }
 
+  isHeld (held) { return this.held.get(held.job.id) === held }
+
+  // Ends an attempt, unless it was released in the handler's place.
   end (held, ending) {
-    clearTimeout(held.expiry)
+    if (!this.isHeld(held)) return
+    if (held.begunAt) ending.milliseconds = performance.now() - held.begunAt
     clearTimeout(held.timer)
     this.held.delete(held.job.id)
+    this.suspects -= Number(held.isSuspect)
     if (held.isOver) return // its end is on the way
     if (held.job.committed) { // whatever the handler has done since then
       this.ride(held, ending.milliseconds)
@@ -200,13 +223,12 @@ class Engine extends Claimer {
     const held = this.held.get(id)
     if (!held) return
     if (reason === 'lost') { // the lease has expired
-      clearTimeout(held.expiry)
-      held.beatAt = Infinity
+      held.beatAt = held.expiresAt = Infinity
       if (held.job.ended) return // the handler has ended the attempt, and goes on
     }
     if ([reason, 'lost'].includes(held.job.stopReason)) return
     this.log.warn(held.job.toJSON(), `a job is to stop: ${reason}`)
-    held.stoppedAt ??= performance.now()
+    held.stoppedAt ||= performance.now()
     held.job.stop(reason)
     if (!held.hasBegun) {
       this.ready = this.ready.filter((other) => other !== held)
@@ -250,6 +272,7 @@ class Engine extends Claimer {
     const farewell = setTimeout(() => this.control.sever(), FAREWELL)
     await control
     clearTimeout(farewell)
+    clearTimeout(this.expiry)
     for (const ending of this.ended.values()) {
       this.log.error(ending.job.toJSON(), 'the server did not confirm its end')
     }
@@ -263,6 +286,14 @@ class Engine extends Claimer {
       await this.changed.wait(Math.min(100, Math.max(end - performance.now(), 0)))
     }
   }
+}
+
+// Returns a handler's result for each of its jobs.
+function resultsOf ({ length, 0: { route: { size } } }, result) {
+  if (!size) return [result]
+  if (result === undefined || result === null) return []
+  if (Array.isArray(result) && result.length === length) return result
+  throw new TypeError(`a handler of ${length} jobs must return ${length} results or none`)
 }
 
 // Returns whether the server says that one of these attempts is lost. What it answers for each says which one.

@@ -2,17 +2,15 @@
 // What a handler gets: the job, and what it can do with its attempt.
 
 const { array, interval, json: checked, time } = require('./checks')
-const { PLAIN } = require('./codec')
+const { PLAIN, isEncoded } = require('./codec')
 const { checkOpen } = require('./connection')
 const { parse, stringify } = require('./json')
 const { Stopped, json } = require('./outcomes')
 
 // Columns of queue.claimed_job. Ids are below 2^53, so floating point numbers hold them exactly. JSON comes as text,
 // which the driver does not read. Times come in milliseconds since 1970, as the driver reads one DateStyle only.
-const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload::text AS payload,
-  headers::text AS headers, attempt, max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey",
-  group_key AS "groupKey", progress::text AS progress,
-  last_error AS "lastError", (extract(epoch FROM enqueued_at) * 1000)::float8 AS "enqueuedAt"`
+const COLUMNS = `id::float8, job_id::float8, queue_name, stage, payload::text, headers::text, attempt, max_attempts,
+  priority, unique_key, group_key, progress::text, last_error, (extract(epoch FROM enqueued_at) * 1000)::float8`
 
 function repeated (name) {
   return `step "${name}" has already run in this attempt: give each step a name of its own, such as "${name} 2"`
@@ -22,23 +20,27 @@ class Job {
   #pool
   #codec
   #effects
-  #stop = new AbortController()
-  #steps = new Set() // those that have run in this attempt
+  #stopped = null // what `check` throws
+  #stop = null // made when the handler asks for `signal`: most handlers do not
+  #steps = null // those that have run in this attempt
 
-  constructor (columns, pool, codec = PLAIN, effects = null) {
-    Object.assign(this, columns, { enqueuedAt: new Date(columns.enqueuedAt) })
-    this.unreadable = null // why the job's JSON could not be read: then the attempt fails, and the worker goes on
-    for (const name of ['payload', 'headers', 'progress']) {
-      try {
-        this[name] = parse(columns[name])
-      } catch (error) {
-        this[name] = null
-        this.unreadable = error
-      }
-    }
+  constructor (row, pool, codec = PLAIN, effects = null) {
     this.#pool = pool
     this.#codec = codec
     this.#effects = effects
+    let payload, headers, progress, enqueuedAt
+    ;[this.id, this.jobId, this.queue, this.stage, payload, headers, this.attempt, this.maxAttempts, this.priority,
+      this.uniqueKey, this.groupKey, progress, this.lastError, enqueuedAt] = row
+    this.enqueuedAt = new Date(enqueuedAt)
+    this.payload = this.headers = this.progress = null
+    this.unreadable = null // why the job's JSON could not be read: then the attempt fails, and the worker goes on
+    try {
+      this.headers = parse(headers)
+      this.progress = parse(progress)
+      this.payload = parse(payload)
+    } catch (error) {
+      this.unreadable = error
+    }
     this.stopReason = null
     this.stopping = false
     this.ended = false
@@ -54,17 +56,22 @@ class Job {
   }
 
   // Aborted when the handler is to stop; its reason is a `Stopped`.
-  get signal () { return this.#stop.signal }
+  get signal () {
+    this.#stop ??= new AbortController()
+    if (this.#stopped) this.#stop.abort(this.#stopped)
+    return this.#stop.signal
+  }
 
   get traceparent () { return this.headers?.traceparent }
 
   // Throws `Stopped` if the handler is to stop.
-  check () { this.signal.throwIfAborted() }
+  check () { if (this.#stopped) throw this.#stopped }
 
   // For the worker. The first reason counts, but a lost lease replaces any other reason.
   stop (reason) {
     if (this.stopReason === null || reason === 'lost') this.stopReason = reason
-    this.#stop.abort(new Stopped(reason))
+    this.#stopped ??= new Stopped(reason)
+    this.#stop?.abort(this.#stopped)
   }
 
   // Runs `work(client)` in a transaction that completes the job when it ends, with the result of `work`. If `work` has
@@ -148,12 +155,12 @@ class Job {
   // that the step is done and its result. The result must be JSON. Each step of an attempt has a name of its own.
   async step (name, work) {
     this.check()
-    if (this.#steps.has(name)) throw new Error(repeated(name))
+    if (this.#steps?.has(name)) throw new Error(repeated(name))
     const mayWait = this.#mayWait
     this.inStep++
     try {
       const result = await this.#step(name, work, mayWait)
-      this.#steps.add(name)
+      this.#steps = (this.#steps ?? new Set()).add(name)
       return result
     } finally {
       this.inStep--
@@ -199,6 +206,11 @@ class Job {
   // For the worker. Returns what is stored for a value; for none, null.
   async stored (value, kind) {
     return value == null ? null : this.#codec.encode(checked(value, kind), this.#context(kind))
+  }
+
+  // For the worker. False if what the job carries has to be decoded, or cannot be read.
+  get isDecoded () {
+    return this.#codec === PLAIN && !this.unreadable && !isEncoded(this.payload) && !isEncoded(this.progress)
   }
 
   // For the worker. Decodes what the job carries.

@@ -19,10 +19,12 @@ function inject (headers) {
   return Object.keys(carrier).length ? { ...headers, ...carrier } : headers
 }
 
-// Runs a handler within a span of its own. Its parent is the producer's span; the span of a batch has no parent.
-async function within (job, run, isBatch = false) {
-  if (!api) return run()
-  const parent = api.propagation.extract(api.context.active(), isObject(job.headers) && !isBatch ? job.headers : {})
+// Calls a handler with a job or a batch, within a span of its own. Its parent is the producer's span; the span of a
+// batch has no parent.
+function traced (job, call, argument) {
+  if (!api) return call(argument)
+  const headers = isObject(job.headers) && argument === job ? job.headers : {}
+  const parent = api.propagation.extract(api.context.active(), headers)
   const attributes = {
     'messaging.system': 'pg_queue',
     'messaging.operation.type': 'process',
@@ -33,7 +35,7 @@ async function within (job, run, isBatch = false) {
   const options = { kind: api.SpanKind.CONSUMER, attributes }
   return api.trace.getTracer('pg_queue').startActiveSpan(`process ${job.queue}`, options, parent, async (span) => {
     try {
-      return await run()
+      return await call(argument)
     } catch (error) {
       if (error instanceof Error) span.recordException(error)
       span.setStatus({ code: api.SpanStatusCode.ERROR, message: error?.message })
@@ -44,4 +46,4 @@ async function within (job, run, isBatch = false) {
   })
 }
 
-module.exports = { inject, within }
+module.exports = { inject, traced }

@@ -44,7 +44,7 @@ test('unreadable JSON fails its job and no other', async () => {
   await db.client.query("SELECT queue.alter('a', max_attempts => 1)")
   for (const isBatch of [false, true]) {
     // Postgres writes no JSON that JavaScript cannot read, so the test makes the jobs itself.
-    const jobs = ['{"n":', '7'].map((payload, n) => new Job({ id: n, jobId: n, queue: 'a', payload }))
+    const jobs = ['{"n":', '7'].map((payload, n) => new Job([n, n, 'a', null, payload]))
     const worker = new Worker(db.config, { logger: quiet })
     const seen = []
     if (isBatch) worker.handleBatch('a', 10, async (batch) => { seen.push(...batch.jobs.map((job) => job.payload)) })

@@ -3,13 +3,14 @@
 // helpers for tests, servers that do not answer. clients/conformance tests the promises of all packages.
 
 const assert = require('node:assert')
+const { AsyncLocalStorage } = require('node:async_hooks')
 const { execFileSync, spawn } = require('node:child_process')
 const { once } = require('node:events')
 const fs = require('node:fs')
 const os = require('node:os')
 const path = require('node:path')
 const { test } = require('node:test')
-const { Worker, enqueue } = require('..')
+const { Worker, enqueue, enqueueMany } = require('..')
 const { Gone, Link, Pool } = require('../lib/connection')
 const testing = require('../lib/testing')
 const { database, quiet, until } = require('./support')
@@ -69,6 +70,43 @@ test('any thrown value fails its attempt', async () => {
   await worker().handle('a', (job) => { throw odd[job.payload.n] }).drain()
   const states = await Promise.all(jobs.map(db.state))
   assert.deepEqual(states, odd.map(() => 'dead'))
+})
+
+test('a result whose then cannot be read fails its job', async () => {
+  const job = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+  await worker().handle('a', () => ({ get then () { throw new Error('odd') } })).drain()
+  assert.equal(await db.one('SELECT error FROM queue.job($1)', [job]), 'Error: odd')
+})
+
+test('what a handler sets with enterWith stays in its job', async () => {
+  const [tenant, seen] = [new AsyncLocalStorage(), []]
+  await enqueueMany(db.client, 'a', [1, 2, 3, 4])
+  await tenant.run('worker', () => worker({ concurrency: 1, prefetch: 4 }).handle('a', ({ payload }) => {
+    seen.push(tenant.getStore())
+    tenant.enterWith(payload)
+    return payload % 2 ? undefined : Promise.resolve()
+  }).drain())
+  assert.deepEqual(seen, ['worker', 'worker', 'worker', 'worker'])
+})
+
+test('a listener hears of jobs that end after it was set', async () => {
+  const heard = []
+  const jobs = await enqueueMany(db.client, 'a', [1, 2])
+  const late = worker({ concurrency: 1 }).handle('a', ({ payload }) => {
+    const hear = ({ jobId }) => heard.push(jobId)
+    if (payload === 1) late.on('started', hear).on('completed', hear)
+    else late.stop()
+  })
+  await late.serve()
+  assert.deepEqual(heard.sort(), [jobs[0], jobs[1], jobs[1]])
+})
+
+test('the parts of a job are its own properties', async () => {
+  await enqueue(db.client, 'a', { n: 1 })
+  let copy
+  await worker().handle('a', (job) => { copy = { ...job } }).drain()
+  assert.deepEqual(copy.payload, { n: 1 })
+  assert.ok(copy.enqueuedAt instanceof Date)
 })
 
 test('advanceTime makes jobs ready', async () => {

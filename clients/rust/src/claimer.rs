@@ -44,7 +44,10 @@ impl Engine {
         }
         while !self.is_stopping() {
             self.pools.prune();
-            let room = self.lock().room(self.settings.concurrency, self.settings.prefetch);
+            let room = {
+                let state = self.lock();
+                state.room(&self.settings, state.due_ends(Instant::now()).count())
+            };
             if room == 0 {
                 self.changed.notified().await;
                 continue;
@@ -83,8 +86,8 @@ impl Engine {
             has_claimed = true;
             let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
             // An attempt that could not be completed has a row without a job.
-            let (jobs, answers): (Vec<Row>, Vec<Row>) =
-                rows.into_iter().partition(|row| row.get::<_, Option<i64>>(1).is_some());
+            let (jobs, answers): (Vec<&Row>, Vec<&Row>) =
+                rows.iter().partition(|row| row.get::<_, Option<i64>>(1).is_some());
             let answers: HashMap<i64, Value> = answers.iter().map(|row| (row.get(0), row.get(5))).collect();
             for ending in completed {
                 let answer = answers.get(&ending.id()).unwrap_or(&Value::Null);
@@ -133,8 +136,8 @@ impl Engine {
         self.claims.fetch(&sql, &parameters.list(), &connected).await
     }
 
-    fn accept(self: &Arc<Self>, rows: &[Row]) {
-        let now = Instant::now();
+    fn accept(self: &Arc<Self>, rows: &[&Row]) {
+        let (now, mut has_news) = (Instant::now(), false);
         let mut state = self.lock();
         for row in rows {
             let job = Job::new(row, self.pools.clone(), self.settings.codec.clone(), self.stops.clone());
@@ -151,13 +154,19 @@ impl Engine {
                 errors: 0,
                 is_suspect: job.last_error.as_deref().is_some_and(|error| TIMED_OUT.contains(&error)),
             };
+            has_news |= state.wakes_after(held.beat_at);
+            state.suspects += usize::from(held.is_suspect);
+            state.expires_at = state.expires_at.into_iter().chain([held.expires_at]).min();
             state.held.insert(job.id, held);
             state.ready.push_back(job);
         }
         drop(state);
-        self.due.notify_one(); // the control takes the new leases into account
+        if has_news {
+            self.due.notify_one(); // the control takes the new leases into account
+        }
         self.start();
     }
+
     /// Returns how a job ends that another worker may run, but not this one. Logs each error once.
     pub fn for_another(&self, state: &mut State, shared: &Arc<Shared>, error: &str) -> Ending {
         let fails = self.settings.on_unknown == OnUnknown::Fail;

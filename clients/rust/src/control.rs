@@ -73,10 +73,11 @@ impl Engine {
     /// Waits until a heartbeat is due, or an end that no claim carries.
     async fn until_due(&self) {
         let until = {
-            let state = self.lock();
+            let mut state = self.lock();
             let beats = state.held.values().map(|held| held.beat_at);
             let rides = state.ended.values().filter_map(|ending| ending.ride).map(|ride| ride.beat_at);
-            beats.chain(rides).chain(state.ended.values().map(|ending| ending.due)).min()
+            state.wakes_at = beats.chain(rides).chain(state.ended.values().map(|ending| ending.due)).min();
+            state.wakes_at
         };
         let _ = timeout_at(until.unwrap_or_else(|| Instant::now() + FOREVER), self.due.notified()).await;
     }
@@ -102,8 +103,9 @@ impl Engine {
     }
 
     pub fn send(&self, ending: Ending, delay: Duration) {
-        self.lock().send(ending, delay);
-        self.due.notify_one();
+        if self.lock().send(ending, delay) {
+            self.due.notify_one();
+        }
     }
 
     /// Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault is
@@ -241,6 +243,9 @@ impl Engine {
     }
 
     pub fn tell(&self, kind: EventKind, shared: Option<&Arc<Shared>>, time: Duration, error: Option<String>) {
+        if self.settings.on_event.is_none() && !self.is_drain {
+            return;
+        }
         let facts = shared.map(|shared| &shared.facts);
         let event = Event {
             kind,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::event::EventKind;
@@ -30,8 +30,8 @@ pub(crate) struct Ending {
     pub shared: Arc<Shared>,
     /// The function that ends the attempt. `none`: the handler itself has ended it, or its lease is lost.
     pub kind: &'static str,
-    /// Its arguments, with the attempt's id.
-    arguments: Value,
+    /// Its arguments except the attempt's id.
+    arguments: Map<String, Value>,
     pub time: Duration,
     /// When the control sends it.
     pub due: Instant,
@@ -48,8 +48,7 @@ impl Ending {
         kind: &'static str,
         arguments: impl IntoIterator<Item = (&'a str, Value)>,
     ) -> Self {
-        let id = ("id", shared.facts.id.into());
-        let arguments = [id].into_iter().chain(arguments).collect();
+        let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let due = Instant::now();
         Self { shared: shared.clone(), kind, arguments, time: Duration::ZERO, due, pauses: 0, errors: 0, ride: None }
     }
@@ -66,6 +65,7 @@ impl Ending {
             return Self::new(shared, "none", []);
         }
         match answer {
+            Ok(Done::Complete(Value::Null)) => Self::new(shared, "complete", []),
             Ok(Done::Complete(result)) => Self::new(shared, "complete", [("result", result)]),
             Ok(Done::Advance(Advance { stage, payload, delay })) => {
                 let delay = interval(delay).into();
@@ -106,11 +106,12 @@ impl Ending {
     }
 
     pub fn json(&self) -> String {
-        format!("{{\"{}\":{}}}", self.kind, self.arguments)
+        let arguments = self.arguments.iter().map(|(name, value)| format!(",\"{name}\":{value}"));
+        format!("{{\"{}\":{{\"id\":{}{}}}}}", self.kind, self.id(), arguments.collect::<String>())
     }
 
     pub fn error(&self) -> Option<&str> {
-        self.arguments["error"].as_str()
+        self.arguments.get("error")?.as_str()
     }
 
     pub fn event(&self) -> EventKind {
@@ -125,13 +126,13 @@ impl Ending {
 
     /// True if the next claim can carry it: a completion without a result that was not postponed.
     pub fn is_plain(&self) -> bool {
-        self.kind == "complete" && self.arguments["result"].is_null() && self.pauses == 0 && self.ride.is_none()
+        self.kind == "complete" && self.arguments.is_empty() && self.pauses == 0 && self.ride.is_none()
     }
 
     /// True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own
     /// backoff.
     pub fn is_last_resort(&self) -> bool {
-        self.kind == "fail" && self.arguments["retry_in"].is_null()
+        self.kind == "fail" && self.arguments.get("retry_in").is_none_or(Value::is_null)
     }
 
     /// Postpones it. Returns how long to wait before it is sent again.

@@ -219,7 +219,7 @@ impl Engine {
     // A handler.
 
     async fn run(self: Arc<Self>, call: Call, jobs: Vec<Job>) {
-        let jobs = self.decoded(jobs).await;
+        let jobs = if jobs.iter().all(Job::is_ready) { jobs } else { Box::pin(self.decoded(jobs)).await };
         let begun = Instant::now();
         let shared: Vec<Arc<Shared>> = jobs.iter().map(|job| job.shared.clone()).collect();
         for one in &shared {
@@ -249,14 +249,17 @@ impl Engine {
             }
         }
         for (one, mut answer) in shared.iter().zip(answers) {
-            if !one.ended.load(Ordering::Acquire) {
+            if !self.settings.codec.is_none() && !one.ended.load(Ordering::Acquire) {
                 let encoded = async { Ok(self.settings.codec.done(answer?, &one.facts.queue).await?) };
-                answer = self.guarded(std::slice::from_ref(one), encoded).await;
+                answer = Box::pin(self.guarded(std::slice::from_ref(one), encoded)).await;
             }
             self.end_by(one, answer, time);
         }
         self.start();
-        self.changed.notify_one();
+        // Without room, the claimer would only wait again.
+        if self.lock().room(&self.settings, 0) > 0 {
+            self.changed.notify_one();
+        }
     }
 
     /// Decodes what the jobs carry. Ends the jobs that cannot be read, and returns the others.
@@ -331,11 +334,11 @@ impl Engine {
     /// Waits until all of these are to stop. A job whose lease has expired is lost.
     async fn until_stopped(&self, shared: &[Arc<Shared>]) {
         for one in shared {
-            let mut stop = one.stop.subscribe();
-            while stop.borrow_and_update().is_none() {
+            loop {
+                let stopped = one.stopped.notified(); // before the look at the reason
                 let expires_at = self.lock().held.get(&one.facts.id).map(|held| held.expires_at);
-                let Some(expires_at) = expires_at else { break };
-                if timeout_at(expires_at, stop.changed()).await.is_err() {
+                let Some(expires_at) = expires_at.filter(|_| one.reason().is_none()) else { break };
+                if timeout_at(expires_at, stopped).await.is_err() {
                     self.expire();
                 }
             }
@@ -344,16 +347,23 @@ impl Engine {
 
     /// Stops the handlers of attempts whose lease has expired.
     fn expire(&self) {
-        let now = Instant::now();
-        let expired = |held: &&Held| held.expires_at <= now;
-        let expired: Vec<i64> = self.lock().held.values().filter(expired).map(|held| held.shared.facts.id).collect();
+        let (now, mut state) = (Instant::now(), self.lock());
+        if state.expires_at.is_none_or(|first| first > now) {
+            return;
+        }
+        let expired = state.held.values().filter(|held| held.expires_at <= now);
+        let expired: Vec<i64> = expired.map(|held| held.shared.facts.id).collect();
+        state.expires_at = state.held.values().map(|held| held.expires_at).filter(|&time| time > now).min();
+        drop(state);
         expired.into_iter().for_each(|id| self.stop_job(id, StopReason::Lost));
     }
 
     fn end(&self, ending: Ending) {
         let mut state = self.lock();
         // The attempt was released in its place and has ended.
-        let Some(Held { shared, lease, limit, is_over, .. }) = state.held.remove(&ending.id()) else { return };
+        let Some(held) = state.held.remove(&ending.id()) else { return };
+        let Held { shared, lease, limit, is_over, .. } = held;
+        state.suspects -= usize::from(held.is_suspect);
         limit.iter().for_each(AbortHandle::abort);
         if is_over {
             return; // its end is on the way
@@ -374,9 +384,9 @@ impl Engine {
         } else {
             // A claim that completes does not sleep, so a claim that lingers carries no ends.
             let delay = if ending.is_plain() && !self.settings.lingers() { GATHER } else { Duration::ZERO };
-            state.send(ending, delay);
-            drop(state);
-            self.due.notify_one();
+            if state.send(ending, delay) {
+                self.due.notify_one();
+            }
         }
     }
 

@@ -27,6 +27,11 @@ impl Hooks {
         Self(Some(Arc::new(codec)))
     }
 
+    /// Returns whether values are stored as they are.
+    pub fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Returns what is stored for a value. Sending it is an error if it cannot be encoded. A result of null is none.
     pub fn json(&self, value: impl Serialize, kind: ContextKind, name: &str) -> BoxFuture<'static, Json> {
         if self.0.is_none() {

@@ -12,11 +12,11 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
-use crate::codec::ContextKind;
+use crate::codec::{ContextKind, Encoded};
 use crate::connection::{PATIENCE, Pooled, Pools, Users};
 use crate::effects;
 use crate::hooks::Hooks;
@@ -80,7 +80,7 @@ impl fmt::Debug for Job {
 
 impl Job {
     pub(crate) fn new(row: &Row, pools: Pools, codec: Hooks, stopping: watch::Receiver<u32>) -> Self {
-        let queue: Arc<str> = row.get::<_, String>(2).into();
+        let queue: Arc<str> = row.get::<_, &str>(2).into();
         let facts = Facts { id: row.get(0), job_id: row.get(1), queue: queue.clone(), attempt: row.get(6) };
         let json = |n: usize| row.try_get::<_, Option<Value>>(n);
         let (payload, headers, progress) = (json(4), json(5), json(11));
@@ -90,7 +90,8 @@ impl Job {
         let shared = Shared {
             facts,
             codec,
-            stop: watch::channel(None).0,
+            reason: Mutex::default(),
+            stopped: Notify::new(),
             ended: AtomicBool::new(false),
             steps: Mutex::default(),
             connections: Arc::default(),
@@ -117,6 +118,13 @@ impl Job {
             pools,
             stopping,
         }
+    }
+
+    /// Returns whether the handler can be called: nothing has to be decoded, and it is not to stop.
+    pub(crate) fn is_ready(&self) -> bool {
+        let is_plain = |value| Encoded::read(value).is_none();
+        let is_decoded = self.shared.codec.is_none() && [&self.payload].into_iter().chain(&self.progress).all(is_plain);
+        is_decoded && self.unreadable.is_none() && self.stop_reason().is_none()
     }
 
     /// Decodes what the job carries.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::hooks::Hooks;
 use crate::outcome::StopReason;
@@ -24,7 +24,10 @@ pub(crate) struct Facts {
 pub(crate) struct Shared {
     pub facts: Facts,
     pub codec: Hooks,
-    pub stop: watch::Sender<Option<StopReason>>,
+    /// Why the handler is to stop.
+    pub reason: Mutex<Option<StopReason>>,
+    /// Wakes who waits for that reason.
+    pub stopped: Notify,
     /// True if the handler itself has ended the attempt.
     pub ended: AtomicBool,
     /// The steps that have run in this attempt.
@@ -61,19 +64,19 @@ impl Drop for Committing<'_> {
 
 impl Shared {
     pub fn reason(&self) -> Option<StopReason> {
-        *self.stop.borrow()
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the handler to stop. The first reason counts, but a lost lease replaces any other reason. Returns whether
     /// the reason is new.
     pub fn stop(&self, reason: StopReason) -> bool {
-        self.stop.send_if_modified(|now| {
-            let is_news = now.is_none() || (reason == StopReason::Lost && *now != Some(reason));
-            if is_news {
-                *now = Some(reason);
-            }
-            is_news
-        })
+        let mut now = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = now.is_none() || (reason == StopReason::Lost && *now != Some(reason));
+        if is_news {
+            *now = Some(reason);
+            self.stopped.notify_waiters();
+        }
+        is_news
     }
 
     pub fn has_run(&self, step: &str) -> bool {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::endings::Ending;
 use crate::event::Event;
 use crate::job::Job;
+use crate::settings::Settings;
 use crate::shared::{Facts, Shared};
 
 /// A claimed attempt whose handler has not ended.
@@ -40,10 +41,16 @@ pub(crate) struct Held {
 pub(crate) struct State {
     /// The held attempts, by id.
     pub held: BTreeMap<i64, Held>,
+    /// When the first of their leases may expire. None: no job is held.
+    pub expires_at: Option<Instant>,
+    /// How many of them may end the process.
+    pub suspects: usize,
     /// Held jobs whose handlers have not begun.
     pub ready: VecDeque<Job>,
     /// Ends that the server has not answered, except those that a claim carries, by the attempt's id.
     pub ended: BTreeMap<i64, Ending>,
+    /// When the control wakes by itself. None: not before it is woken.
+    pub wakes_at: Option<Instant>,
     /// The part of each attempt after errors, by the attempt's id. Others are in part 0.
     pub parts: BTreeMap<i64, usize>,
     /// What the log has said of jobs without a codec or key.
@@ -54,16 +61,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
-    pub fn room(&self, concurrency: usize, prefetch: usize) -> usize {
+    /// Returns how many jobs to claim now: held jobs and due ends take slots. A worker that claims ahead waits until a
+    /// round trip is worthwhile.
+    pub fn room(&self, settings: &Settings, due_ends: usize) -> usize {
+        let Settings { concurrency, prefetch, .. } = *settings;
         let limit = concurrency + if self.is_wary() { 0 } else { prefetch };
-        let taken = self.held.len() + self.due_ends(Instant::now()).count();
+        let taken = self.held.len() + due_ends;
         if taken < concurrency || taken <= limit / 2 { limit - taken } else { 0 }
     }
 
     /// Returns whether a job is held that may end the process.
     pub fn is_wary(&self) -> bool {
-        self.held.values().any(|held| held.is_suspect)
+        self.suspects > 0
     }
 
     /// Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends,
@@ -87,10 +96,17 @@ impl State {
         all.into_iter().map(|(facts, _)| facts).filter(|facts| due.contains(&self.part(facts.id))).collect()
     }
 
-    /// Queues an end for the control, which sends it after a delay.
-    pub fn send(&mut self, mut ending: Ending, delay: Duration) {
-        ending.due = Instant::now() + delay;
+    /// Queues an end for the control, which sends it after a delay. Returns whether the control has to be woken for it.
+    pub fn send(&mut self, mut ending: Ending, delay: Duration) -> bool {
+        let due = Instant::now() + delay;
+        ending.due = due;
         self.ended.insert(ending.id(), ending);
+        self.wakes_after(due)
+    }
+
+    /// Returns whether the control wakes later than that.
+    pub fn wakes_after(&self, time: Instant) -> bool {
+        self.wakes_at.is_none_or(|wakes_at| wakes_at > time)
     }
 
     /// Returns how many handlers run.
