@@ -1,8 +1,7 @@
 'use strict'
 // The claimer of a worker: it claims as many jobs as there is room for.
 //
-// Its claims carry completions without a result as `completed`, so that a busy worker needs one transaction for both.
-// They name the queues and stages that have a handler, so that the worker gets no other jobs.
+// Its claims carry completions, so that a busy worker needs one transaction for both. They name the queues and stages that have a handler, so that the worker gets no other jobs.
 
 const { types } = require('pg')
 const { Backoff, lineOf } = require('./backoff')
@@ -27,7 +26,8 @@ const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']
 const CLAIM = `
   SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
   FROM queue.claim_any($1::text[], stages => $2::text[], max_jobs => $3::integer, wait => $4::text::interval,
-    lease => $5::text::interval, worker => $6::text, disconnect => $7::text::interval, completed => $8::text::bigint[]`
+    lease => $5::text::interval, worker => $6::text, disconnect => $7::text::interval, completed => $8::text::bigint[],
+    results => $9::text::json`
 
 const [JOB_ID, HEADERS, LEASE] = [1, 5, 14] // the places of some columns in a row
 // Rows are arrays, in which numbers are read: it takes less than objects, and parsers of the application do not count.
@@ -78,13 +78,13 @@ class Claimer extends Control {
       if (!this.control.client && !await this.reachControl(backoff)) continue
       const now = performance.now()
       // The control sends the ends that are due.
-      const completed = [...this.ended.values()].filter((ending) => ending.isPlain && ending.due > now)
+      const completed = [...this.ended.values()].filter((ending) => ending.isCarried && ending.due > now)
       for (const { job } of completed) this.ended.delete(job.id)
       // If an attempt ends during the claim, that may make a job ready that the claim does not see.
       const isIdle = !this.held.size && !this.ended.size
       let rows
       try {
-        rows = await this.claim(room, completed.map((ending) => ending.job.id))
+        rows = await this.claim(room, completed)
       } catch (error) {
         for (const ending of completed) this.send(ending) // one of them may be the cause; the control finds out which
         if (error.code === '57014') continue
@@ -137,11 +137,12 @@ class Claimer extends Control {
       // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
       room = Math.min(room, this.worker.collected())
       wait = Math.max(wait, Math.min(this.options.wait, 1));
-      [text, more] = [`${CLAIM}, linger => $9::text::interval)`, [interval(this.linger)]]
+      [text, more] = [`${CLAIM}, linger => $10::text::interval)`, [interval(this.linger)]]
     }
     const wanted = [...this.calls].flatMap(([queue, stages]) => [...stages.keys()].map((stage) => [queue, stage]))
     const values = [wanted.map(([queue]) => queue), wanted.map(([, stage]) => stage), room, interval(wait)]
-    values.push(interval(lease), name, interval(disconnect), `{${completed}}`, ...more)
+    const results = completed.some((ending) => ending.more) ? `[${completed.map((ending) => ending.result)}]` : null
+    values.push(interval(lease), name, interval(disconnect), `{${completed.map(({ job }) => job.id)}}`, results, ...more)
     return this.claims.fetch({ text, ...ROWS }, values)
   }
 

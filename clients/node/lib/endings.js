@@ -24,7 +24,7 @@ class Ending {
     this.job = job
     this.kind = kind
     this.args = args
-    this.text = args && stringify({ [kind]: { id: job.id, ...args } })
+    this.more = args ? stringify(args).slice(1, -1) : '' // the arguments as JSON
     this.milliseconds = 0
     this.due = 0 // when the control sends it
     this.pauses = 0 // how often the worker has postponed it
@@ -33,12 +33,14 @@ class Ending {
     this.rider = null // if the attempt is completed on another server: what is held until the completion has arrived
   }
 
-  get json () { return this.text ?? stringify({ [this.kind]: { id: this.job.id } }) }
+  get json () { return `{"${this.kind}":{"id":${this.job.id}${this.more && `,${this.more}`}}}` }
+  // The result of a completion as JSON.
+  get result () { return this.more.slice('"result":'.length) || 'null' }
   get event () { return EVENTS[this.kind] }
   get error () { return this.args?.error ?? null }
 
-  // True if the next claim can carry it: a completion without a result that was not postponed.
-  get isPlain () { return this.kind === 'complete' && !this.args && !this.pauses && !this.rider }
+  // True if the next claim can carry it: a completion that was not postponed.
+  get isCarried () { return this.kind === 'complete' && !this.pauses && !this.rider }
 
   // True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own backoff.
   get isLastResort () { return this.kind === 'fail' && (this.args?.retry_in ?? null) === null }

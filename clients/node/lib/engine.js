@@ -205,7 +205,7 @@ class Engine extends Claimer {
       this.settle(ending, held.job.stopReason === 'lost' && !held.job.ended ? 'lost' : ending.event)
     } else {
       // A claim that completes does not sleep, so a claim that lingers carries no ends.
-      this.send(ending, ending.isPlain && !this.linger ? GATHER : 0)
+      this.send(ending, ending.isCarried && !this.linger ? GATHER : 0)
     }
   }
 

@@ -359,7 +359,7 @@ export interface WorkerOptions {
    * Default: as many as they ask for, and the server accepts
    */
   maxConnections?: number
-  /** How long one claim sleeps; at most the server's `pg_queue.max_wait`. Default: 10 seconds */
+  /** How long one claim sleeps; at most the server's `pg_queue.max_wait`. Default: 15 seconds */
   wait?: number
   /**
    * How long a claim collects a full batch, from when its first job is ready. For a worker with one handler, of
@@ -375,7 +375,7 @@ export interface WorkerOptions {
   /**
    * When the jobs of this worker run elsewhere after its connection has broken and not come back, as when the process
    * is killed. 0: immediately, however the connection ends; not behind a pooler. null: when their leases end. Default:
-   * 15 seconds
+   * 5 seconds
    */
   disconnect?: number | null
   /** How long handlers may go on after `stop` or SIGTERM. Default: 30 seconds */

@@ -6,8 +6,8 @@ const os = require('node:os')
 const { boolean, integer, interval, kindOf, milliseconds, only, refuse, some, text } = require('./checks')
 const { Engine } = require('./engine')
 
-const DEFAULTS = { concurrency: 10, prefetch: 0, maxConnections: Infinity, wait: 10000, linger: 0, heartbeat: 10000,
-    disconnect: 15000, shutdownTimeout: 30000, trace: false, onUnknown: 'release' }
+const DEFAULTS = { concurrency: 10, prefetch: 0, maxConnections: Infinity, wait: 15000, linger: 0, heartbeat: 10000,
+    disconnect: 5000, shutdownTimeout: 30000, trace: false, onUnknown: 'release' }
 
 // The options, each with its check.
 const OPTIONS = {

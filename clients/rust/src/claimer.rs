@@ -58,8 +58,8 @@ impl Engine {
             let (completed, is_idle) = {
                 let (mut state, now) = (self.lock(), Instant::now());
                 // The control sends the ends that are due.
-                let plain = state.ended.extract_if(.., |_, ending| ending.is_plain() && ending.due > now);
-                let completed: Vec<Ending> = plain.map(|(_, ending)| ending).collect();
+                let carried = state.ended.extract_if(.., |_, ending| ending.is_carried() && ending.due > now);
+                let completed: Vec<Ending> = carried.map(|(_, ending)| ending).collect();
                 // If an attempt ends during the claim, that may make a job ready that the claim does not see.
                 (completed, state.is_idle())
             };

@@ -124,9 +124,14 @@ impl Ending {
         }
     }
 
-    /// True if the next claim can carry it: a completion without a result that was not postponed.
-    pub fn is_plain(&self) -> bool {
-        self.kind == "complete" && self.arguments.is_empty() && self.pauses == 0 && self.ride.is_none()
+    /// The result of a completion.
+    pub fn result(&self) -> Option<&Value> {
+        self.arguments.get("result")
+    }
+
+    /// True if the next claim can carry it: a completion that was not postponed.
+    pub fn is_carried(&self) -> bool {
+        self.kind == "complete" && self.pauses == 0 && self.ride.is_none()
     }
 
     /// True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own

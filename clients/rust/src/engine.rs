@@ -383,7 +383,7 @@ impl Engine {
             self.settle(&ending, if is_lost { EventKind::Lost } else { ending.event() });
         } else {
             // A claim that completes does not sleep, so a claim that lingers carries no ends.
-            let delay = if ending.is_plain() && !self.settings.lingers() { GATHER } else { Duration::ZERO };
+            let delay = if ending.is_carried() && !self.settings.lingers() { GATHER } else { Duration::ZERO };
             if state.send(ending, delay) {
                 self.due.notify_one();
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, Each};
@@ -130,16 +131,17 @@ impl Settings {
             .with(self.lease.map(interval), Type::TEXT)
             .with(self.name.clone(), Type::TEXT)
             .with(self.disconnect.map(interval), Type::TEXT)
-            .with(completed.iter().map(Ending::id).collect::<Vec<_>>(), Type::INT8_ARRAY);
+            .with(completed.iter().map(Ending::id).collect::<Vec<_>>(), Type::INT8_ARRAY)
+            .with(results(completed), Type::TEXT);
         let mut linger = "";
         if self.lingers() {
             parameters.push(interval(self.linger), Type::TEXT);
-            linger = ", linger => $9::interval";
+            linger = ", linger => $10::interval";
         }
         let sql = format!(
             "SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 \
              FROM queue.claim_any($1, stages => $2, max_jobs => $3, wait => $4::interval, lease => $5::interval, \
-             worker => $6, disconnect => $7::interval, completed => $8{linger})"
+             worker => $6, disconnect => $7::interval, completed => $8, results => $9::json{linger})"
         );
         (sql, parameters)
     }
@@ -159,6 +161,13 @@ impl Settings {
         };
         self.handlers.iter().map(|(queue, calls)| (queue.clone(), all_within(calls))).collect()
     }
+}
+
+/// Returns the results of completions as a JSON array. `None`: no completion has one.
+fn results(completed: &[Ending]) -> Option<String> {
+    let has_any = completed.iter().any(|ending| ending.result().is_some());
+    let result = |ending: &Ending| ending.result().map_or_else(|| "null".to_owned(), Value::to_string);
+    has_any.then(|| format!("[{}]", completed.iter().map(result).collect::<Vec<_>>().join(",")))
 }
 
 /// Why a worker cannot run.

@@ -62,11 +62,11 @@ impl Worker {
             concurrency: 10,
             prefetch: 0,
             max_connections: None,
-            wait: Duration::from_secs(10),
+            wait: Duration::from_secs(15),
             linger: Duration::ZERO,
             heartbeat: Duration::from_secs(10),
             lease: None,
-            disconnect: Some(Duration::from_secs(15)),
+            disconnect: Some(Duration::from_secs(5)),
             shutdown_timeout: Duration::from_secs(30),
             stall_timeout: None,
             timeout: None,
@@ -99,7 +99,7 @@ impl Worker {
         self
     }
 
-    /// How long one claim sleeps, at most the server's `pg_queue.max_wait`. Default: 10 seconds.
+    /// How long one claim sleeps, at most the server's `pg_queue.max_wait`. Default: 15 seconds.
     pub fn wait(mut self, time: Duration) -> Self {
         self.settings.wait = time;
         self
@@ -127,7 +127,7 @@ impl Worker {
 
     /// When the jobs of this worker run elsewhere after its connection has broken and not come back, as when the
     /// process is killed. Zero: immediately, however the connection ends; not behind a pooler. `None`: when their
-    /// leases end. Default: 15 seconds.
+    /// leases end. Default: 5 seconds.
     pub fn disconnect(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.settings.disconnect = time.into();
         self

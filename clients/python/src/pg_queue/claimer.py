@@ -1,6 +1,6 @@
 """The claimer of a worker: it claims as many jobs as there is room for.
 
-Its claims carry completions without a result as `completed`, so that a busy worker needs one transaction for both. They
+Its claims carry completions, so that a busy worker needs one transaction for both. They
 name the queues and stages that have a handler, so that the worker gets no other jobs.
 """
 
@@ -45,8 +45,8 @@ TIMED_OUT = ("the lease expired", "the connection of the worker ended")
 
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
-    FROM queue.claim_any(max_jobs => %s, wait => %s::interval, completed => %s::bigint[], queue_names => %s::text[],
-        stages => %s::text[], lease => %s::interval, worker => %s, disconnect => %s::interval"""
+    FROM queue.claim_any(max_jobs => %s, wait => %s::interval, completed => %s::bigint[], results => %s::json,
+        queue_names => %s::text[], stages => %s::text[], lease => %s::interval, worker => %s, disconnect => %s::interval"""
 """All parameters are text, which psycopg passes on: lists and intervals would take it longer. The last ones are the
 same for all claims of a run.
 """
@@ -124,7 +124,7 @@ class Claimer(Control):
             # If an attempt ends during the claim, that may make a job ready that the claim does not see.
             is_idle = not self._held and not self._ended
             try:
-                rows = await self._claim(room, [ending.job.id for ending in completed])
+                rows = await self._claim(room, completed)
             except (Gone, psycopg.Error) as error:
                 for ending in completed:  # one of them may be the cause; the control finds out which
                     self._send(ending)
@@ -166,15 +166,18 @@ class Claimer(Control):
             self._tell("disconnected", error=str(error))
         await wait_set(self._stopping, backoff.failed("claim", error))
 
-    async def _claim(self, room: int, completed: List[int]) -> List[Any]:
+    async def _claim(self, room: int, completed: List[Ending]) -> List[Any]:
         worker = self._worker
         # The first claim does not sleep: it finds out whether the queues exist.
         wait = worker.wait if self._has_claimed and not self._drain else 0.0
         if self._linger:
             # A full batch is not kept waiting for more jobs. A call that lingers has to wait.
             room, wait = min(room, worker.collected() or 1), max(wait, min(worker.wait, 0.001))
-        ids = f"{{{','.join(map(str, completed))}}}"
-        return await self._claims.fetch(self._statement, [room, span(wait), ids, *self._constants])
+        ids = f"{{{','.join([str(ending.job.id) for ending in completed])}}}"
+        results = None
+        if any(ending.arguments for ending in completed):
+            results = f"[{','.join([ending.result for ending in completed])}]"
+        return await self._claims.fetch(self._statement, [room, span(wait), ids, results, *self._constants])
 
     def _room(self) -> int:
         """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""

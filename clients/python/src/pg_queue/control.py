@@ -49,7 +49,7 @@ class Control:
         self._control = control
         self._held: Dict[int, Held] = {}
         self._ended: Dict[int, Ending] = {}  # ends without an answer, except those in `_completed` and in a claim
-        self._completed: List[Ending] = []  # completions without a result, which the next claim carries
+        self._completed: List[Ending] = []  # completions, which the next claim carries
         self._carry_until = math.inf  # when the control sends `_completed` instead
         self._parts: Dict[int, int] = {}  # the part of each attempt after errors; others are in part 0
         self._longest_beat = min((worker.disconnect or math.inf) / 3, worker.heartbeat)

@@ -77,6 +77,11 @@ class Ending:
         return f'{{"{self.kind}": {{"id": {self.job.id}{self._more}}}}}'
 
     @property
+    def result(self) -> str:
+        """The result of a completion as JSON."""
+        return self._more.partition(": ")[2] or "null"
+
+    @property
     def is_last_resort(self) -> bool:
         """True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own
         backoff.

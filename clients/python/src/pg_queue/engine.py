@@ -263,7 +263,7 @@ class Engine(Claimer):
             self._ride(held, ending.seconds)
         elif ending.kind == "none":
             self._settle(ending, "lost" if job.stop_reason == "lost" and not job.ended else None)
-        elif ending.kind == "complete" and not ending.arguments and not self._linger:
+        elif ending.kind == "complete" and not self._linger:
             self._carry(ending)  # a claim that carries completions does not sleep, so it would not linger
         else:
             self._send(ending)
