@@ -32,6 +32,11 @@ logging.disable(logging.CRITICAL)
 class PgQueue:
     waiting = "SELECT ready FROM queue.stats WHERE queue_name = 'bench'"
 
+    def __init__(self):
+        from pg_queue import Worker, enqueue_async
+
+        self.Worker, self.enqueue_job = Worker, enqueue_async
+
     async def setup(self, conn):
         await conn.execute("CREATE EXTENSION pg_queue")
         await conn.execute("SELECT queue.create('bench', max_running_per_group => 10)")
@@ -44,15 +49,11 @@ class PgQueue:
         )
 
     async def enqueue(self, conn, number, group=None):
-        from pg_queue import enqueue_async
-
-        await enqueue_async(conn, "bench", number, group_key=group)
+        await self.enqueue_job(conn, "bench", number, group_key=group)
 
     async def serve(self, call):
-        from pg_queue import Worker
-
         disconnect = 0 if name.endswith("bound") else 5
-        self.worker = Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead, disconnect=disconnect)
+        self.worker = self.Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead, disconnect=disconnect)
 
         @self.worker.handler("bench")
         async def bench(job):
@@ -107,15 +108,18 @@ class Procrastinate:
 class PgQueuer:
     waiting = "SELECT count(*) FROM pgqueuer WHERE status = 'queued'"
 
-    async def open(self):
+    def __init__(self):
         import asyncpg
         from pgqueuer import PgQueuer as Manager
         from pgqueuer.queries import Queries
 
+        self.asyncpg, self.Manager, self.Queries = asyncpg, Manager, Queries
+
+    async def open(self):
         if not hasattr(self, "queries"):
             where = {"host": config["host"], "user": "postgres", "database": config["database"]}
-            self.manager = Manager.from_asyncpg_connection(await asyncpg.connect(**where))
-            self.queries = Queries.from_asyncpg_connection(await asyncpg.connect(**where))
+            self.manager = self.Manager.from_asyncpg_connection(await self.asyncpg.connect(**where))
+            self.queries = self.Queries.from_asyncpg_connection(await self.asyncpg.connect(**where))
 
     async def setup(self, conn):
         await self.open()

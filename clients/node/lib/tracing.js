@@ -9,6 +9,11 @@ try {
   if (error.code !== 'MODULE_NOT_FOUND') throw error
 }
 
+// What the provider of spans delegates to while the application has set none.
+const NONE = api && new api.ProxyTracerProvider().getDelegate()
+// True if the application records no spans and passes no context on.
+const isOff = () => !api || (api.trace.getTracerProvider().getDelegate?.() === NONE && !api.propagation.fields().length)
+
 const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value)
 
 // Returns the headers with the current trace context (`traceparent`), unless they have one already, or there is none.
@@ -22,7 +27,7 @@ function inject (headers) {
 // Calls a handler with a job or a batch, within a span of its own. Its parent is the producer's span; the span of a
 // batch has no parent.
 function traced (job, call, argument) {
-  if (!api) return call(argument)
+  if (isOff()) return call(argument)
   const headers = isObject(job.headers) && argument === job ? job.headers : {}
   const parent = api.propagation.extract(api.context.active(), headers)
   const attributes = {
