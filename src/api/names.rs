@@ -47,8 +47,8 @@ pub fn taken_by_topic(name: &str) -> Error {
 
 /// Waits until no other transaction makes a queue or a topic of this name, and keeps others from it.
 ///
-/// ON CONFLICT alone would not do. While an index is built anew there are two, and it takes a duplicate in the newer one
-/// for an error.
+/// ON CONFLICT alone would not do: while an index is built anew there are two, and a duplicate in the newer one is an
+/// error.
 pub fn lock(name: &str) {
     lock_in(0, name);
 }
@@ -59,7 +59,8 @@ pub fn lock_schedule(name: &str) {
 }
 
 fn lock_in(namespace: i32, name: &str) {
-    lock::lock_token(catalog::pinned().queue, keys::hash(namespace, name.as_bytes()) as u32 % NAME_TOKENS);
+    let hash = keys::hash(namespace, name.as_bytes()) as u32;
+    lock::lock_token(catalog::pinned().queue, hash % NAME_TOKENS);
     session::accept_invalidations();
 }
 

@@ -224,6 +224,13 @@ pub fn each_sleeper() -> impl Iterator<Item = Sleeper> {
     })
 }
 
+/// Returns how often and for how long the frontier's lock was held.
+#[cfg(feature = "lock-times")]
+pub fn times() -> crate::shmem::lock_times::Times {
+    // SAFETY: a part of the header, under the lock.
+    with(|_| unsafe { (*BASE.cast::<Header>()).lock_times })
+}
+
 /// Returns when the shared memory was created, in monotonic microseconds. Memory knows nothing of the time before.
 pub fn born_at() -> i64 {
     // SAFETY: a field of the header that was written before any backend existed.

@@ -4,15 +4,12 @@
 
 use std::time::Instant;
 
-use crate::shmem::layout::{BASE, Header};
-use crate::shmem::lock;
-
 /// All holds that have ended.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Times {
-    holds: u64,
-    nanoseconds: u64,
+    pub holds: u64,
+    pub nanoseconds: u64,
 }
 
 /// Measures one hold, from its making to its drop.
@@ -35,11 +32,4 @@ impl Drop for Clock {
             (*self.times).nanoseconds += self.start.elapsed().as_nanos() as u64;
         }
     }
-}
-
-/// Returns the number of holds that have ended, and their nanoseconds.
-pub fn totals() -> (u64, u64) {
-    // SAFETY: a part of the header, under the lock.
-    let Times { holds, nanoseconds } = lock::with(|_| unsafe { (*BASE.cast::<Header>()).lock_times });
-    (holds, nanoseconds)
 }

@@ -20,8 +20,10 @@ const HEADERS: [&str; 8] = [
 ];
 
 /// What has another name, or none, in C.
-const EXPRESSIONS: [(&str, &str); 1] =
-    [("ADDIN_SHMEM_INIT_LOCK", "(char *) AddinShmemInitLock - (char *) MainLWLockArray) / sizeof(LWLockPadded")];
+const EXPRESSIONS: [(&str, &str); 2] = [
+    ("ADDIN_SHMEM_INIT_LOCK", "(char *) AddinShmemInitLock - (char *) MainLWLockArray) / sizeof(LWLockPadded"),
+    ("FE_BE_WAIT_SET_SOCKET_POS", "FeBeWaitSetSocketPos"),
+];
 
 /// Writes a declaration of C: the type with the name of what has it, or with none.
 fn declared(kind: &Type, name: &str) -> String {

@@ -1,7 +1,8 @@
 'use strict'
 // The claimer of a worker: it claims as many jobs as there is room for.
 //
-// Its claims carry completions, so that a busy worker needs one transaction for both. They name the queues and stages that have a handler, so that the worker gets no other jobs.
+// Its claims carry completions, so that a busy worker needs one transaction for both. They name the queues and stages
+// that have a handler, so that the worker gets no other jobs.
 
 const { types } = require('pg')
 const { Backoff, lineOf } = require('./backoff')
@@ -142,7 +143,8 @@ class Claimer extends Control {
     const wanted = [...this.calls].flatMap(([queue, stages]) => [...stages.keys()].map((stage) => [queue, stage]))
     const values = [wanted.map(([queue]) => queue), wanted.map(([, stage]) => stage), room, interval(wait)]
     const results = completed.some((ending) => ending.more) ? `[${completed.map((ending) => ending.result)}]` : null
-    values.push(interval(lease), name, interval(disconnect), `{${completed.map(({ job }) => job.id)}}`, results, ...more)
+    const ids = `{${completed.map(({ job }) => job.id)}}`
+    values.push(interval(lease), name, interval(disconnect), ids, results, ...more)
     return this.claims.fetch({ text, ...ROWS }, values)
   }
 

@@ -46,7 +46,8 @@ TIMED_OUT = ("the lease expired", "the connection of the worker ended")
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
     FROM queue.claim_any(max_jobs => %s, wait => %s::interval, completed => %s::bigint[], results => %s::json,
-        queue_names => %s::text[], stages => %s::text[], lease => %s::interval, worker => %s, disconnect => %s::interval"""
+        queue_names => %s::text[], stages => %s::text[], lease => %s::interval, worker => %s,
+        disconnect => %s::interval"""
 """All parameters are text, which psycopg passes on: lists and intervals would take it longer. The last ones are the
 same for all claims of a run.
 """
