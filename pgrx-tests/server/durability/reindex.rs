@@ -144,11 +144,11 @@ fn sessions_may_make_the_same_schedule_while_its_index_is_built_anew() {
         let sessions = [(); SESSIONS].map(|_| {
             let (mut client, ready) = (cluster.connect_to("app"), &ready);
             scope.spawn(move || {
-                let mut make = |n| {
+                let make = |n| {
                     ready.wait();
                     client.batch_execute(&format!("SELECT queue.schedule('{n}', 'q', every => '1 day')")).err()
                 };
-                (0..300).filter_map(|n| make(n)).map(|e| Failure::from(&e)).collect::<Vec<_>>()
+                (0..300).filter_map(make).map(|e| Failure::from(&e)).collect::<Vec<_>>()
             })
         });
         sessions.into_iter().flat_map(|session| session.join().unwrap()).collect()
