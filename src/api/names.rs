@@ -53,7 +53,7 @@ pub fn lock(name: &str) {
     lock_in(0, name);
 }
 
-/// As [`lock`], for schedules, which have names of their own.
+/// As `lock`, for schedules, which have names of their own.
 pub fn lock_schedule(name: &str) {
     lock_in(1, name);
 }
