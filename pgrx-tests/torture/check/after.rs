@@ -21,6 +21,8 @@ struct Look<'a> {
     case: &'a Case<'a>,
     /// Ended attempts of each job.
     ends: BTreeMap<i64, Vec<(&'a str, Micros)>>,
+    /// When each job was first claimed.
+    claimed: BTreeMap<i64, Micros>,
     /// Jobs of queues that keep nothing, completed by a committed call.
     completed: BTreeSet<i64>,
     /// Jobs that a call has changed, or may have: retried, cancelled, moved.
@@ -51,11 +53,16 @@ impl<'a> Look<'a> {
         let mut look = Self {
             case,
             ends: BTreeMap::new(),
+            claimed: BTreeMap::new(),
             completed: BTreeSet::new(),
             touched: BTreeSet::new(),
             retried: BTreeSet::new(),
         };
         for seen in case.world.attempts.values() {
+            if let Some(at) = seen.claimed_at {
+                let first = look.claimed.entry(seen.job).or_insert(at);
+                *first = at.min(*first);
+            }
             if let Some(at) = seen.finished_at {
                 look.ends.entry(seen.job).or_default().push((&seen.state, at));
             }
@@ -122,8 +129,7 @@ impl<'a> Look<'a> {
 
     /// No attempt was claimed before its predecessors had ended. A retry releases a held job whatever its predecessors.
     fn early(&self, job: &Job) -> Option<String> {
-        let claims = self.case.world.attempts.values().filter(|seen| seen.job == job.id);
-        let claimed = claims.filter_map(|seen| seen.claimed_at).min()?;
+        let claimed = *self.claimed.get(&job.id)?;
         if self.touched.contains(&job.id) || self.retried.contains(&job.queue) {
             return None;
         }
