@@ -145,7 +145,9 @@ fn results(
             _ => Ok(None),
         };
         results.push(result.unwrap_or_else(|error| {
-            refused.extend(attempt.take().map(|id| (id, Refusal::Unfit(error))));
+            if let Some(id) = attempt.take() {
+                memory::push(refused, (id, Refusal::Unfit(error)));
+            }
             None
         }));
     }

@@ -1,5 +1,4 @@
-//! How long the frontier's lock is held (`shmem::lock_times`), for the benchmark, which declares the function itself:
-//! `CREATE FUNCTION pg_temp.lock_times() RETURNS text LANGUAGE c AS 'pg_queue', 'pg_queue_lock_times'`.
+//! How long the frontier's lock is held (`shmem::lock_times`), for the benchmark, which declares the function itself.
 
 use pgrx::pg_sys::Datum;
 

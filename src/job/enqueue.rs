@@ -127,7 +127,7 @@ pub fn announce(queue: &Queue) {
     }
 }
 
-/// Checks that the queue takes so many waiting jobs more.
+/// Checks that the queue has room for `more` waiting jobs.
 ///
 /// Errors: 53400 the queue is full.
 fn check_room(queue: &Queue, more: usize, by: By) -> Result<()> {
