@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 ifdef PG
 PACKAGED = /usr/lib/postgresql/$(PG)/bin/pg_config /usr/pgsql-$(PG)/bin/pg_config
 ifeq (,$(filter build install deb rpm packages% apt-repository try-% dist release,$(MAKECMDGOALS)))
-FETCHED = $(patsubst %,$(shell pgrx-tests/cache-folder)/%/bin/pg_config,debian-postgres-$(PG) postgres-$(PG))
+FETCHED = $(patsubst %,$(shell pgrx-tests/scripts/cache-folder)/%/bin/pg_config,debian-postgres-$(PG) postgres-$(PG))
 endif
 PG_CONFIG = $(firstword $(shell ls -U $(PACKAGED) $(FETCHED) 2>/dev/null))
 else
@@ -30,7 +30,7 @@ MAJOR = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DESTDIR ?=
 # The pg_config of a major, which is fetched, or the path itself.
-server = $(if $(filter 15 16 17 18 19,$(1)),$$(pgrx-tests/fetch-postgres $(1)),$(1))
+server = $(if $(filter 15 16 17 18 19,$(1)),$$(pgrx-tests/scripts/fetch-postgres $(1)),$(1))
 # So many tests of a kind run side by side: some wait, for a lease or for a server to start.
 THREADS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 4)))
 # So many of those that run beside the tests of the server.
@@ -150,24 +150,24 @@ check-commit: format xtask
 	cargo test -q -p xtask --bins --test layers
 
 check-forge: ## checks the files of the forge and the Dockerfile, by checkers from PyPI
-	pgrx-tests/check-forge $(TARGET)/forge
+	pgrx-tests/scripts/check-forge $(TARGET)/forge
 
 # Advisories come from the forge that has them. Without it: CHECKS='bans licenses sources'.
 audit: ## looks through Cargo.lock: advisories, licences, sources, crates that are refused; gets cargo-deny
-	deny=$$(pgrx-tests/cargo-tool cargo-deny 0.20.2 cargo-deny) && $$deny --locked --workspace check $(CHECKS)
+	deny=$$(pgrx-tests/scripts/cargo-tool cargo-deny 0.20.2 cargo-deny) && $$deny --locked --workspace check $(CHECKS)
 
 # What is compiled is linted at the same time: see the wrapper.
-test ci test-all: export RUSTC_WORKSPACE_WRAPPER = $(CURDIR)/pgrx-tests/lint-and-compile
+test ci test-all: export RUSTC_WORKSPACE_WRAPPER = $(CURDIR)/pgrx-tests/scripts/lint-and-compile
 
 # The tests of the server keep the processors busy for minutes. Most others wait often, for a lease or for a process, so
 # they run beside these. The tests of the dashboard measure how soon a page answers: beside them are only downloads.
 test: format stage monitoring browser ## runs all checks and all tests
 	$(XTASK) generate --check
-	pgrx-tests/prepare-examples
-	pgrx-tests/side-by-side 'tests of the dashboard' '$(MAKE) -o stage -o xtask web-test' \
+	pgrx-tests/scripts/prepare-examples
+	pgrx-tests/scripts/side-by-side 'tests of the dashboard' '$(MAKE) -o stage -o xtask web-test' \
 	  'what the tests of the examples need' '$(MAKE) examples' \
 	  pgspot '$(MAKE) -o stage pgspot'
-	pgrx-tests/side-by-side 'tests of the server' '$(MAKE) -o stage server-test' \
+	pgrx-tests/scripts/side-by-side 'tests of the server' '$(MAKE) -o stage server-test' \
 	  'all other tests' '$(MAKE) -o stage other-tests'
 
 # A wrong declaration of a function of Postgres shows only where it runs, so the newest major runs. A lock or reference
@@ -184,12 +184,12 @@ ci: other-servers test ## the same, packages, cluster, torture, 19, 18 with asse
 	$(MAKE) test-majors MAJORS=19
 	$(MAKE) test-asserts ARGS=all
 	$(MAKE) test-upgrade
-	$(MAKE) test-upgrade OLD="$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)"
+	$(MAKE) test-upgrade OLD="$$(pgrx-tests/scripts/build-postgres $(MAJOR_ASSERTS) --cassert)"
 
 # First, so that the tests of the bridge find primaries of other majors from the start.
 other-servers: prepare
-	pgrx-tests/fetch-postgres 19
-	pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert
+	pgrx-tests/scripts/fetch-postgres 19
+	pgrx-tests/scripts/build-postgres $(MAJOR_ASSERTS) --cassert
 
 test-all: ci drivers ## this and drivers, 16, 17, 18 without caches, for a release
 	$(MAKE) test-majors MAJORS="16 17"
@@ -199,7 +199,7 @@ torture: stage ## calls everything at once for MINUTES=10, ends servers, checks 
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/torture --minutes $(MINUTES) $(ARGS)
 
 test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL/Proxy from Debian's package
-	pgrx-tests/stage-peer $(TARGET)/debug/server plproxy plproxy
+	pgrx-tests/scripts/stage-peer $(TARGET)/debug/server plproxy plproxy
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) \
 	  cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
@@ -210,7 +210,7 @@ ifeq ($(ARGS),bridge)
 	  QUEUE_FAILOVERS=$(or $(QUEUE_FAILOVERS),50) RUST_TEST_THREADS=1 \
 	  cargo test -q $(EVERYTHING) --test bridge -- --nocapture storm::
 else
-	pgrx-tests/prepare-drill $(TARGET)/patroni
+	pgrx-tests/scripts/prepare-drill $(TARGET)/patroni
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill --patroni $(TARGET)/patroni $(ARGS)
 endif
 
@@ -218,7 +218,7 @@ endif
 OLD_RELEASE ?= v$(shell sed -nE 's/.*  pg_queue--([0-9.]+)\.sql$$/\1/p' sql/released.sha256 | sort -V | tail -n 1)
 
 drill-upgrade: stage ## upgrades from OLD_RELEASE=TAG under load, with the packages' workers of both releases
-	pgrx-tests/prepare-clients $(TARGET)/clients
+	pgrx-tests/scripts/prepare-clients $(TARGET)/clients
 	pgrx-tests/upgrade/prepare $(OLD_RELEASE) $(TARGET)/old-release $(PG_CONFIG)
 	/usr/bin/python3 pgrx-tests/upgrade/run $(TARGET)/old-release . $(TARGET)/clients $(ARGS)
 
@@ -238,13 +238,13 @@ web-test: stage browser site ## runs the tests of the dashboard and of the site 
 
 other-tests: stage examples monitoring
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(OTHER_THREADS) cargo test $(EVERYTHING) \
-	  --no-fail-fast --config 'target."cfg(all())".runner = ["$(CURDIR)/pgrx-tests/all-but", "server,web"]'
+	  --no-fail-fast --config 'target."cfg(all())".runner = ["$(CURDIR)/pgrx-tests/scripts/all-but", "server,web"]'
 
 test-asserts: prepare ## runs them on a server that checks its own assertions, MAJOR_ASSERTS=18, built from source once
-	pg_config=$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert) && \
+	pg_config=$$(pgrx-tests/scripts/build-postgres $(MAJOR_ASSERTS) --cassert) && \
 	  PGRX_PG_CONFIG_PATH=$$pg_config cargo test -q -p xtask --test headers && \
 	  $(MAKE) bridge-majors PG= PG_CONFIG=$$pg_config && \
-	  RUST_TEST_THREADS=$(THREADS) pgrx-tests/run-asserts $(TARGET)/debug/server/pg_config $(ARGS)
+	  RUST_TEST_THREADS=$(THREADS) pgrx-tests/scripts/run-asserts $(TARGET)/debug/server/pg_config $(ARGS)
 
 # Both servers are fetched: Debian's own 15 may have stored what the new one, of an older date, does not know.
 test-upgrade: prepare ## takes jobs in all states from OLD=15 to NEW=19, majors or paths of a pg_config
@@ -278,11 +278,11 @@ doc: prepare ## writes the documentation of the code, private items too, below t
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --document-private-items $(EVERYTHING)
 
 check-majors: ## compiles and lints for all majors or MAJORS='16', which need not be installed
-	pgrx-tests/check-majors $(TARGET)/majors $(MAJORS)
+	pgrx-tests/scripts/check-majors $(TARGET)/majors $(MAJORS)
 
 test-majors: xtask ## runs tests on MAJORS='16 17 18 19', where a package lacks fetched; ARGS='limits:: storage::'
 	MAKE='$(MAKE)' TEST_FEATURES=pg$(MAJOR),faults RUST_TEST_THREADS=$(THREADS) \
-	  pgrx-tests/test-majors $(TARGET) '$(or $(MAJORS),16 17 18 19)' $(ARGS)
+	  pgrx-tests/scripts/test-majors $(TARGET) '$(or $(MAJORS),16 17 18 19)' $(ARGS)
 
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask
@@ -292,46 +292,46 @@ miri: ## runs the unit tests of src/core under miri, which a nightly toolchain h
 	MIRIFLAGS=-Zmiri-permissive-provenance cargo +nightly miri test -p pg_queue_core
 
 pgspot: stage ## looks for what others could plant for the scripts of the extension
-	pgrx-tests/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension
+	pgrx-tests/scripts/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension
 
 stage: prepare ## builds for tests: a private server with the extension in target/debug/server
 	cargo build $(EVERYTHING) --all-targets
-	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/debug/libpg_queue.so $(TARGET)/debug/server
+	pgrx-tests/scripts/stage $(PG_CONFIG) $(TARGET)/debug/libpg_queue.so $(TARGET)/debug/server
 
 examples: prepare ## builds the example workers, and gets what their tests need
-	pgrx-tests/prepare-examples $(TARGET)/examples
+	pgrx-tests/scripts/prepare-examples $(TARGET)/examples
 	cargo build $(EVERYTHING) --all-targets
 
 drivers: stage ## tests what docs/clients.md and frameworks.md say of Perl, PHP, Ruby, Java, Go and sqlx; gets these
-	pgrx-tests/prepare-clients $(TARGET)/clients drivers
+	pgrx-tests/scripts/prepare-clients $(TARGET)/clients drivers
 	clients/drivers/run $(TARGET)/debug/server/pg_config $(TARGET)/clients $(ARGS)
 
 bench-clients: stage-release ## measures the packages' workers beside those of other queues; gets these
-	pgrx-tests/prepare-clients $(TARGET)/clients bench
-	pgrx-tests/stage-pgmq $(TARGET)/release/server
+	pgrx-tests/scripts/prepare-clients $(TARGET)/clients bench
+	pgrx-tests/scripts/stage-pgmq $(TARGET)/release/server
 	clients/bench/run $(TARGET)/release/server/pg_config $(TARGET)/clients $(ARGS)
 
 clients: stage ## tests the packages for producers and workers, and gets what that needs
-	pgrx-tests/prepare-clients $(TARGET)/clients
-	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients
+	pgrx-tests/scripts/prepare-clients $(TARGET)/clients
+	pgrx-tests/scripts/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients
 
 test-conformance: stage ## runs the scenarios that all packages for workers pass; ARGS='node --only cancel' for a few
-	pgrx-tests/prepare-clients $(TARGET)/clients
-	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients conformance $(ARGS)
+	pgrx-tests/scripts/prepare-clients $(TARGET)/clients
+	pgrx-tests/scripts/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients conformance $(ARGS)
 
 site: xtask ## makes a site of the pages in target/site: search, dark mode, llms.txt; gets mdBook
 	$(XTASK) site --out $(TARGET)/site-source
-	mdbook=$$(pgrx-tests/cargo-tool mdbook 0.5.4 mdbook --no-default-features --features search) && \
+	mdbook=$$(pgrx-tests/scripts/cargo-tool mdbook 0.5.4 mdbook --no-default-features --features search) && \
 	  $$mdbook build $(TARGET)/site-source --dest-dir $(TARGET)/site
 
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
-	pgrx-tests/prepare-monitoring
+	pgrx-tests/scripts/prepare-monitoring
 
 browser: prepare ## gets the browser and the pooler that the tests of the dashboard need
-	pgrx-tests/prepare-web
+	pgrx-tests/scripts/prepare-web
 
 stage-release: build
-	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/release/libpg_queue.so $(TARGET)/release/server
+	pgrx-tests/scripts/stage $(PG_CONFIG) $(TARGET)/release/libpg_queue.so $(TARGET)/release/server
 
 demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files 500' for fewer files
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin demo -- $(ARGS)
@@ -350,21 +350,21 @@ else
 endif
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
-	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
-	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
+	pgrx-tests/scripts/stage-peer $(TARGET)/release/server plproxy plproxy
+	pgrx-tests/scripts/count-instructions $(TARGET)/release/server/pg_config
 
 # What was counted last stands in pgrx-tests/instructions. Where more is meant, target/instructions takes its place.
 check-instructions: stage-release ## fails if a job's life takes more than 2 % more instructions than were noted last
-	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
-	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config | tee $(TARGET)/instructions
-	pgrx-tests/compare-instructions pgrx-tests/instructions $(TARGET)/instructions
+	pgrx-tests/scripts/stage-peer $(TARGET)/release/server plproxy plproxy
+	pgrx-tests/scripts/count-instructions $(TARGET)/release/server/pg_config | tee $(TARGET)/instructions
+	pgrx-tests/scripts/compare-instructions pgrx-tests/instructions $(TARGET)/instructions
 
 soak-sql: stage ## 100,000 jobs that are SQL, each exactly once, over 20 kills of their processes and 20 of the server
 	PG_CONFIG=$(TARGET)/debug/server/pg_config QUEUE_SQL_JOBS=100000 cargo test -q --workspace --test server -- \
 	  what_a_command_does_happens_exactly_once --nocapture
 
 soak: stage-release ## loads it for MINUTES=10 beside an open snapshot; ARGS=--check makes a miss an error
-	pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3
+	pgrx-tests/scripts/stage-peer $(TARGET)/release/server pgq pgq3
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  soak --minutes $(MINUTES) --charts $(TARGET)/charts $(ARGS)
 
@@ -372,7 +372,7 @@ xtask: prepare
 	cargo build -q -p xtask
 
 prepare:
-	@pgrx-tests/prepare $(ASKED)
+	@pgrx-tests/scripts/prepare $(ASKED)
 
 clean: ## removes all that was built
 	cargo clean

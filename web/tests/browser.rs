@@ -1,4 +1,4 @@
-//! A browser: Debian's chromium, without a window, driven by chromium-driver. `pgrx-tests/prepare-web` installs both.
+//! A browser: Debian's chromium, without a window, driven by chromium-driver. `pgrx-tests/scripts/prepare-web` installs both.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn start_driver() -> Option<(Child, u16, Lines<BufReader<ChildStdout>>)> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .expect("chromedriver, which pgrx-tests/prepare-web installs");
+        .expect("chromedriver, which pgrx-tests/scripts/prepare-web installs");
     let mut said = BufReader::new(driver.stdout.take().expect("what it says")).lines();
     let port = said.by_ref().map_while(Result::ok).find_map(|line| {
         let (_, port) = line.split_once("started successfully on port ")?;
