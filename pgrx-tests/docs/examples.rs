@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use queue_tests::Cluster;
 use queue_tests::installation::printed;
 
-use crate::{Page, none, pages};
+use crate::{Page, none, pages, read};
 use queue_tests::markdown::{Block, blocks};
 
 /// Pages that must have examples which run.
@@ -54,10 +54,20 @@ struct Example {
     promise: Promise,
 }
 
+/// The files that stand for another product's tables: `<!-- tables: pgrx-tests/docs/peers/pgmq.sql -->`, alone in a line.
+/// They run before the page's examples, and the page does not show them.
+fn tables(page: &Page) -> Vec<Example> {
+    let mark = |line: &'_ str| line.strip_prefix("<!-- tables: ")?.strip_suffix(" -->").map(str::to_owned);
+    let lines = page.text.lines().enumerate();
+    lines
+        .filter_map(|(n, line)| Some(Example { line: n + 1, sql: read(&mark(line)?), promise: Promise::Success }))
+        .collect()
+}
+
 /// The examples of a page. Errors: a block whose info string means nothing.
 fn examples(page: &Page) -> Result<Vec<Example>, String> {
     let blocks = blocks(&page.text);
-    let mut found = Vec::new();
+    let mut found = tables(page);
     for (at, block) in blocks.iter().enumerate() {
         let wrong = |why: &str| Err(format!("{}:{}: {why}: ```{}", page.name, block.line, block.info));
         let (language, rest) = block.info.split_once(' ').unwrap_or((&block.info, ""));
@@ -171,4 +181,13 @@ fn pages_with_examples_are_there() {
     let names: Vec<String> = pages().into_iter().map(|page| page.name).collect();
     let missing = WITH_EXAMPLES.iter().filter(|wanted| !names.iter().any(|name| name == **wanted));
     none(&missing.map(|name| format!("{name}: there is no such page")).collect::<Vec<_>>());
+}
+
+#[test]
+fn tables_of_other_products_run_before_a_page() {
+    let name = "pgrx-tests/docs/peers/libraries.sql";
+    let page = Page { name: "a page".into(), text: format!("<!-- tables: {name} -->\n```sql\nSELECT 1;\n```\n") };
+    let found = examples(&page).expect("a page with one block");
+    assert_eq!((found[0].line, &found[0].sql), (1, &read(name)));
+    assert_eq!((found.len(), found[1].sql.trim()), (2, "SELECT 1;"));
 }
