@@ -1,7 +1,7 @@
 """Cases of `dialects.toml`: what cron expressions mean in pg_queue and in the parsers of other tools.
 
-Each case is a parser. It proves three claims for each row: what the parser does, what pg_queue does, and that the text to
-write here has the parser's times.
+Each case is a parser. It proves three claims for each row: what the parser does, what pg_queue does, and that the text
+to write here has the parser's times.
 """
 
 import json

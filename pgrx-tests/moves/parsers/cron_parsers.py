@@ -1,5 +1,5 @@
-"""Asks the cron parsers of Python when expressions match. The argument is a list of cases in JSON: tool, text, zone, the
-time after which to look, and how many times to find. Prints a line a case: times in UTC, or why the tool refuses.
+"""Asks the cron parsers of Python when expressions match. The argument is a list of cases in JSON: tool, text, zone,
+the time after which to look, and how many times to find. Prints a line a case: times in UTC, or why the tool refuses.
 """
 
 import json
