@@ -273,4 +273,6 @@ class Comparison:
             self.found.append(f"{what}: {how}")
 
 
-LABEL = "coalesce(payload ->> 'label', payload -> 'data' ->> 'label', payload #>> '{}')"
+# Where the blocks put what a peer's job was given.
+LABEL = """coalesce(payload ->> 'label', payload -> 'data' ->> 'label',
+    convert_from(decode(payload ->> 'base64', 'base64'), 'UTF8'), payload #>> '{}')"""
