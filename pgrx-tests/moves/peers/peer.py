@@ -274,5 +274,5 @@ class Comparison:
 
 
 # Where the blocks put what a peer's job was given.
-LABEL = """coalesce(payload ->> 'label', payload -> 'data' ->> 'label',
+LABEL = """coalesce(payload ->> 'label', payload #>> '{namedArgs,label}',
     convert_from(decode(payload ->> 'base64', 'base64'), 'UTF8'), payload #>> '{}')"""
