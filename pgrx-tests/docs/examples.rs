@@ -54,20 +54,41 @@ struct Example {
     promise: Promise,
 }
 
-/// The files that stand for another product's tables: `<!-- tables: pgrx-tests/docs/peers/pgmq.sql -->`, alone in a line.
-/// They run before the page's examples, and the page does not show them.
-fn tables(page: &Page) -> Vec<Example> {
-    let mark = |line: &'_ str| line.strip_prefix("<!-- tables: ")?.strip_suffix(" -->").map(str::to_owned);
-    let lines = page.text.lines().enumerate();
-    lines
-        .filter_map(|(n, line)| Some(Example { line: n + 1, sql: read(&mark(line)?), promise: Promise::Success }))
-        .collect()
+/// What runs before the page's examples: alone in a line `<!-- tables: FILE.sql -->` for tables in place of another
+/// product's, which the page does not show, or `<!-- helper: PAGE#anchor -->` for the blocks of a section that the page
+/// tells the reader to run first.
+fn before(page: &Page) -> Vec<Example> {
+    let mut found = Vec::new();
+    for (n, line) in page.text.lines().enumerate() {
+        let mark = |kind: &str| line.strip_prefix(kind)?.strip_suffix(" -->");
+        let sql = match (mark("<!-- tables: "), mark("<!-- helper: ")) {
+            (Some(file), _) => read(file),
+            (_, Some(section)) => of_section(section),
+            _ => continue,
+        };
+        found.push(Example { line: n + 1, sql, promise: Promise::Success });
+    }
+    found
+}
+
+/// The `sql` blocks of a section, up to the next heading: `docs/page.md#anchor`.
+fn of_section(name: &str) -> String {
+    let (page, anchor) = name.split_once('#').expect("PAGE#anchor");
+    let text = read(page);
+    let is_heading = |line: &str| line.starts_with('#') && line.trim_start_matches('#').starts_with(' ');
+    let named = |line: &str| line.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-") == anchor;
+    let lines = text.lines().skip_while(|line| !(is_heading(line) && named(line))).skip(1);
+    let section: Vec<_> = lines.take_while(|line| !is_heading(line)).collect();
+    let found: String =
+        blocks(&section.join("\n")).into_iter().filter(|block| block.info == "sql").map(|block| block.body).collect();
+    assert!(!found.is_empty(), "{name}: no such section with SQL");
+    found
 }
 
 /// The examples of a page. Errors: a block whose info string means nothing.
 fn examples(page: &Page) -> Result<Vec<Example>, String> {
     let blocks = blocks(&page.text);
-    let mut found = tables(page);
+    let mut found = before(page);
     for (at, block) in blocks.iter().enumerate() {
         let wrong = |why: &str| Err(format!("{}:{}: {why}: ```{}", page.name, block.line, block.info));
         let (language, rest) = block.info.split_once(' ').unwrap_or((&block.info, ""));
@@ -184,10 +205,10 @@ fn pages_with_examples_are_there() {
 }
 
 #[test]
-fn tables_of_other_products_run_before_a_page() {
-    let name = "pgrx-tests/docs/peers/libraries.sql";
-    let page = Page { name: "a page".into(), text: format!("<!-- tables: {name} -->\n```sql\nSELECT 1;\n```\n") };
-    let found = examples(&page).expect("a page with one block");
-    assert_eq!((found[0].line, &found[0].sql), (1, &read(name)));
-    assert_eq!((found.len(), found[1].sql.trim()), (2, "SELECT 1;"));
+fn tables_and_helpers_run_before_a_page() {
+    let (tables, helper) = ("pgrx-tests/docs/peers/pgmq.sql", "docs/coming-from/libraries.md#moving-the-waiting-jobs");
+    let text = format!("<!-- tables: {tables} -->\n<!-- helper: {helper} -->\n```sql\nSELECT 1;\n```\n");
+    let found = examples(&Page { name: "a page".into(), text }).expect("a page with one block");
+    assert_eq!((found.len(), &found[0].sql, found[2].sql.trim()), (3, &read(tables), "SELECT 1;"));
+    assert!(found[1].sql.contains("CREATE FUNCTION enqueue_moving") && !found[1].sql.contains("pgboss"));
 }

@@ -46,3 +46,13 @@ CREATE TABLE oban_jobs (id bigserial PRIMARY KEY, state oban_job_state NOT NULL 
 INSERT INTO oban_jobs (queue, worker, args, state, attempt)
 VALUES ('events', 'MyApp.Worker', '{"id": 1}', 'available', 0), ('events', 'MyApp.Worker', '{"id": 2}', 'retryable', 2),
     ('events', 'MyApp.Worker', '{"id": 3}', 'executing', 1);
+
+CREATE TABLE procrastinate_jobs (id bigserial PRIMARY KEY, queue_name varchar(128) NOT NULL, task_name varchar(128) NOT NULL,
+    priority integer DEFAULT 0 NOT NULL, lock text, queueing_lock text, args jsonb DEFAULT '{}' NOT NULL,
+    status text DEFAULT 'todo' NOT NULL, scheduled_at timestamptz, attempts integer DEFAULT 0 NOT NULL);
+INSERT INTO procrastinate_jobs (queue_name, task_name, args, status, lock)
+VALUES ('sums', 'add', '{"a": 1}', 'todo', 'x'), ('sums', 'add', '{"a": 2}', 'doing', NULL);
+
+CREATE TABLE pgqueuer (id bigserial PRIMARY KEY, priority int NOT NULL, execute_after timestamptz NOT NULL DEFAULT now(),
+    status text NOT NULL, entrypoint text NOT NULL, dedupe_key text, payload bytea, headers jsonb, attempts int NOT NULL DEFAULT 0);
+INSERT INTO pgqueuer (priority, status, entrypoint, payload) VALUES (1, 'queued', 'fetch', 'page'), (0, 'picked', 'fetch', 'one');

@@ -5,9 +5,8 @@ from place import Case
 
 PEER = Peer(
     name="pg-boss",
-    script="peers/pgboss.js",
+    script="peers/scripts/pgboss.js",
     page="docs/coming-from/libraries.md",
-    helper="Moving the waiting jobs",
     heading="pg-boss",
     living="SELECT id, data ->> 'label' FROM pgboss.job WHERE state < 'completed'",
     stays={

@@ -6,9 +6,8 @@ from place import Case
 LABEL = "CASE WHEN payload::text LIKE '%u0000%' THEN 'nul' ELSE payload ->> 'label' END"
 PEER = Peer(
     name="graphile-worker",
-    script="peers/graphile.js",
+    script="peers/scripts/graphile.js",
     page="docs/coming-from/libraries.md",
-    helper="Moving the waiting jobs",
     heading="graphile-worker",
     living=f"SELECT id, {LABEL} FROM graphile_worker._private_jobs WHERE attempts < max_attempts OR locked_at <> '-infinity'",
     hasten="UPDATE graphile_worker._private_jobs SET run_at = now() WHERE attempts > 0 AND attempts < max_attempts",

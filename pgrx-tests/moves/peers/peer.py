@@ -13,13 +13,15 @@ import csv
 import io
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Dict, Optional
+from typing import Dict, List, Optional, Tuple
 
 from place import blocks
 
 # A job is due at the time that was asked for. Filling takes a while, and clocks are read at several places.
 TOLERANCE = timedelta(seconds=20)
 LEFT = "queue_name,jobs,reason,ids"
+# The page and the heading of what all blocks call.
+HELPER = ("docs/coming-from/libraries.md", "Moving the waiting jobs")
 
 
 @dataclass
@@ -39,8 +41,10 @@ class Peer:
 
     living: SQL for id and label of each job that waits or runs in the peer.
     stays: the labels that the block has to leave, and a part of the reason that it has to print.
+    says: what the block has to print beside that, as CSV.
     differs: differences that are right, and why. The keys are `order QUEUE`, `order QUEUE, lock LOCK`,
     `runs LABEL` and `lock LOCK`.
+    repeated: how many of the last blocks below the heading a later run repeats; 0 for all.
     hasten: SQL that makes waiting retries of the peer due.
     """
 
@@ -49,12 +53,14 @@ class Peer:
     page: str
     heading: str
     living: str
-    helper: Optional[str] = None
+    helper: Tuple[str, str] = HELPER
     stays: Dict[str, str] = field(default_factory=dict)
+    says: List[str] = field(default_factory=list)
     differs: Dict[str, str] = field(default_factory=dict)
     hasten: str = ""
     prepare: str = ""
     late: int = 1
+    repeated: int = 0
 
     def check(self, place):
         """Returns what is wrong. See Case."""
@@ -66,8 +72,8 @@ class Comparison:
 
     def __init__(self, peer, place):
         self.peer, self.place, self.found, self.used = peer, place, [], set()
-        self.helper = "\n".join(blocks(peer.page, peer.helper)) if peer.helper else ""
-        self.block = "\n".join(blocks(peer.page, peer.heading))
+        self.helper = "\n".join(blocks(*peer.helper))
+        self.blocks = blocks(peer.page, peer.heading)
 
     def wrong(self):
         peer, place = self.peer, self.place
@@ -135,12 +141,14 @@ class Comparison:
     def living(self, conn):
         return {str(id): label for id, label in conn.execute(self.peer.living).fetchall()}
 
-    def move(self, database):
-        """Runs the block once. Returns how many jobs moved, and the reason for each id that stays."""
+    def move(self, database, again=False):
+        """Runs the page's blocks. Returns how many jobs moved, and the reason for each id that stays."""
+        sql = "\n".join(self.blocks[-self.peer.repeated:] if again else self.blocks)
         try:
-            printed = self.place.psql(database, "\\pset format csv\n\\pset tuples_only off\n" + self.block)
+            printed = self.place.psql(database, "\\pset format csv\n\\pset tuples_only off\n" + sql)
         except RuntimeError as error:
             self.found.append(f"the block fails: {error}")
+            self.printed = ""
             return 0, {}
         moved, reasons, reading = 0, {}, False
         for row in csv.reader(io.StringIO(printed)):
@@ -148,9 +156,11 @@ class Comparison:
                 reading = True
             elif reading and len(row) == 4:
                 if row[2]:
-                    reasons.update(dict.fromkeys(row[3].strip("{}").replace('"', "").split(","), row[2]))
+                    for id in row[3].strip("{}").replace('"', "").split(","):
+                        reasons[id] = reasons[f"{row[0]}:{id}"] = row[2]
                 else:
                     moved += int(row[1])
+        self.printed = printed
         if not reading:
             self.found.append(f"the block does not print {LEFT}")
         return moved, reasons
@@ -159,6 +169,7 @@ class Comparison:
         peer = self.peer
         self.place.psql(database, self.helper)
         count, reasons = self.move(database)
+        self.found += [f"the block does not say {text!r}" for text in peer.says if text not in self.printed]
         after = self.living(conn)
         moved = self.moved(conn)
         labels = set(before.values())
@@ -170,7 +181,7 @@ class Comparison:
             self.found.append(f"{label} is in neither")
         for label in set(moved) - labels:
             self.found.append(f"{label} was moved, and neither waited nor ran")
-        said = {before.get(id, id): reason for id, reason in reasons.items()}
+        said = {before[id]: reason for id, reason in reasons.items() if id in before}
         for label in set(after.values()) | set(said):
             wanted = peer.stays.get(label)
             if wanted is None:
@@ -201,11 +212,11 @@ class Comparison:
 
     def again(self, conn, database):
         """A second run moves nothing, a third one what has come since."""
-        count, _ = self.move(database)
+        count, _ = self.move(database, again=True)
         if count:
             self.found.append(f"the second run moved {count} more")
         self.place.script(self.peer.script, database, "late")
-        count, reasons = self.move(database)
+        count, reasons = self.move(database, again=True)
         if count != self.peer.late:
             self.found.append(f"{count} of {self.peer.late} late jobs were moved: {reasons}")
 
@@ -262,4 +273,6 @@ class Comparison:
             self.found.append(f"{what}: {how}")
 
 
-LABEL = "coalesce(payload ->> 'label', payload -> 'data' ->> 'label', payload #>> '{}')"
+# Where the blocks put what a peer's job was given.
+LABEL = """coalesce(payload ->> 'label', payload #>> '{namedArgs,label}',
+    convert_from(decode(payload ->> 'base64', 'base64'), 'UTF8'), payload #>> '{}')"""

@@ -1,4 +1,4 @@
-// graphile-worker: see peer.py for the verbs.
+// graphile-worker: see ../peer.py for the verbs.
 const { makeWorkerUtils, run } = require('graphile-worker');
 const { Client } = require('pg');
 const { url, print, handle, quiet } = require('./common.js');

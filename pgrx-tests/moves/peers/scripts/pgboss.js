@@ -1,4 +1,4 @@
-// pg-boss: see peer.py for the verbs.
+// pg-boss: see ../peer.py for the verbs.
 const { PgBoss } = require('pg-boss');
 const { database, print, handle, quiet, sleep } = require('./common.js');
 
