@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from place import HERE, Case
 
 WRITTEN = tomllib.loads((HERE / "dialects.toml").read_text())
-PYTHON = {"apscheduler", "celery", "cron-converter", "croniter", "cronsim", "crontab", "huey", "pycron"}
+PYTHON = {"apscheduler", "celery", "cron-converter", "croniter", "crontab", "huey", "pycron"}
 DEBIAN = {"fugit", "robfig"}
 # Long enough for a text that has some times less than the other tool: those that the job leaves out.
 MORE = 60

@@ -34,6 +34,9 @@ struct Row {
     write: String,
     only: Option<String>,
     tools: Vec<String>,
+    /// The page leaves it out.
+    #[serde(default)]
+    is_hidden: bool,
     #[serde(default)]
     like: Vec<Like>,
 }
@@ -61,14 +64,19 @@ fn filled(page: &str, source: &str) -> Result<String> {
 }
 
 impl Dialects {
+    /// The rows of the page with their numbers.
+    fn shown(&self) -> impl Iterator<Item = (usize, &Row)> {
+        (1..).zip(self.rows.iter().filter(|row| !row.is_hidden))
+    }
+
     /// A line a tool, with the numbers of its rows.
     fn tools(&self) -> Result<String> {
         let mut lines = String::from("|From|Rows|\n|---|---|\n");
         for Tool { name, title } in &self.tools {
             let is_in =
                 |row: &Row| row.tools.iter().chain(row.like.iter().flat_map(|like| &like.tools)).any(|t| t == name);
-            let rows = self.rows.iter().enumerate().filter(|(_, row)| is_in(row));
-            let numbers: Vec<_> = rows.map(|(n, _)| (n + 1).to_string()).collect();
+            let rows = self.shown().filter(|(_, row)| is_in(row));
+            let numbers: Vec<_> = rows.map(|(n, _)| n.to_string()).collect();
             ensure!(!numbers.is_empty(), "no row names {name}");
             lines += &format!("|{title}|{}|\n", numbers.join(", "));
         }
@@ -78,15 +86,17 @@ impl Dialects {
     /// A line a row.
     fn expressions(&self) -> Result<String> {
         let mut lines = String::from("|Row|Expression|Here|There|Write here|\n|---|---|---|---|---|\n");
-        for (n, row) in self.rows.iter().enumerate() {
+        for (n, row) in self.shown() {
             let unknown = row.tools.iter().find(|name| !self.tools.iter().any(|tool| tool.name == **name));
             ensure!(unknown.is_none(), "`{}` names a tool that is not in the list: {unknown:?}", row.text);
+            // The page says that three fields follow midnight.
+            let short = |text: &str| text.strip_prefix("0 0 ").unwrap_or(text).to_owned();
             let write = match (row.write.as_str(), &row.only) {
                 ("", _) => "–".to_owned(),
-                (write, None) => format!("`{write}`"),
-                (write, Some(weekday)) => format!("`{write}`, and test for {weekday}"),
+                (write, None) => format!("`{}`", short(write)),
+                (write, Some(weekday)) => format!("`{}`, and test for {weekday}", short(write)),
             };
-            lines += &format!("|{}|`{}`|{}|{}|{write}|\n", n + 1, row.text, row.here, row.there);
+            lines += &format!("|{}|`{}`|{}|{}|{write}|\n", n, short(&row.text), row.here, row.there);
         }
         Ok(lines)
     }
@@ -120,7 +130,7 @@ mod tests {
     fn a_tool_has_the_numbers_of_its_rows() {
         let made = filled(BLANK, SOURCE).unwrap();
         assert!(made.contains("|A|1, 2|\n|B|2|\n"), "{made}");
-        assert!(made.contains("|1|`0 0 13 * FRI`|either|both|`0 0 13 * *`, and test for Friday|\n"), "{made}");
+        assert!(made.contains("|1|`13 * FRI`|either|both|`13 * *`, and test for Friday|\n"), "{made}");
         assert!(made.contains("|2|`1 2 * * *`|once|twice|–|\n"), "{made}");
         assert_eq!(filled(&made, SOURCE).unwrap(), made);
     }

@@ -25,15 +25,19 @@ CREATE TABLE timetable.chain (
     self_destruct boolean DEFAULT false, exclusive_execution boolean DEFAULT false, client_name text, on_error text
 );
 CREATE TABLE timetable.task (
-    task_id bigint, chain_id bigint, task_order float8, kind text, command text, run_as text, database_connection text,
-    ignore_error boolean DEFAULT false, autonomous boolean DEFAULT false, timeout integer DEFAULT 0, live boolean DEFAULT true
+    task_id bigint, chain_id bigint, task_order float8, kind text, command text, run_as text,
+    database_connection text,
+    ignore_error boolean DEFAULT false, autonomous boolean DEFAULT false, timeout integer DEFAULT 0,
+    live boolean DEFAULT true
 );
 CREATE TABLE timetable.parameter (task_id bigint, order_id integer, value jsonb);
 INSERT INTO timetable.chain (chain_id, chain_name, run_at, live) VALUES
     (1, 'month', '0 1 1 * *', true), (2, 'clean', '@every 2 hours', true), (3, 'mail', '* * * * *', true);
 INSERT INTO timetable.task (task_id, chain_id, task_order, kind, command, run_as, autonomous, ignore_error) VALUES
-    (1, 1, 10, 'SQL', 'CALL load()', 'reports', true, true), (2, 1, 20, 'SQL', 'CALL aggregate()', 'reports', false, false),
-    (3, 2, 10, 'SQL', 'DELETE FROM old', 'reports', false, false), (4, 2, 20, 'SQL', 'ANALYZE old', 'reports', false, false),
+    (1, 1, 10, 'SQL', 'CALL load()', 'reports', true, true),
+    (2, 1, 20, 'SQL', 'CALL aggregate()', 'reports', false, false),
+    (3, 2, 10, 'SQL', 'DELETE FROM old', 'reports', false, false),
+    (4, 2, 20, 'SQL', 'ANALYZE old', 'reports', false, false),
     (5, 3, 10, 'BUILTIN', 'SendMail', NULL, false, false);
 
 CREATE SCHEMA pgagent;
@@ -43,7 +47,8 @@ CREATE TABLE pgagent.pga_jobstep (
     jstconnstr text DEFAULT '', jstdbname name DEFAULT current_database()
 );
 CREATE TABLE pgagent.pga_schedule (
-    jscid integer, jscjobid integer, jscenabled boolean DEFAULT true, jscstart timestamptz DEFAULT now(), jscend timestamptz,
+    jscid integer, jscjobid integer, jscenabled boolean DEFAULT true, jscstart timestamptz DEFAULT now(),
+    jscend timestamptz,
     jscminutes boolean[], jschours boolean[], jscweekdays boolean[], jscmonthdays boolean[], jscmonths boolean[]
 );
 CREATE TABLE pgagent.pga_exception (jexid integer, jexscid integer, jexdate date, jextime time);

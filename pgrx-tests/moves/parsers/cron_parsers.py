@@ -16,12 +16,6 @@ def by_croniter(text, start, count):
     return [found.get_next(datetime) for _ in range(count)]
 
 
-def by_cronsim(text, start, count):
-    from cronsim import CronSim
-    found = CronSim(text, start)
-    return [next(found) for _ in range(count)]
-
-
 def by_crontab(text, start, count):
     from crontab import CronTab
     entry, found, at = CronTab(text), [], start
@@ -85,7 +79,6 @@ def matches_pycron(text, at):
 
 TOOLS = {
     "croniter": by_croniter,
-    "cronsim": by_cronsim,
     "crontab": by_crontab,
     "cron-converter": by_cron_converter,
     "celery": by_celery,
