@@ -21,7 +21,8 @@ INSERT INTO cron.job (jobid, jobname, schedule, command, active, username) VALUE
 
 CREATE SCHEMA timetable;
 CREATE TABLE timetable.chain (
-    chain_id bigint PRIMARY KEY, chain_name text, run_at text, max_instances integer, timeout integer DEFAULT 0, live boolean,
+    chain_id bigint PRIMARY KEY, chain_name text, run_at text, max_instances integer, timeout integer DEFAULT 0,
+    live boolean,
     self_destruct boolean DEFAULT false, exclusive_execution boolean DEFAULT false, client_name text, on_error text
 );
 CREATE TABLE timetable.task (
