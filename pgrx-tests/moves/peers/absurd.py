@@ -8,7 +8,8 @@ PEER = Peer(
     script="peers/scripts/absurd_jobs.py",
     page="docs/coming-from/durable.md",
     heading="Move the waiting tasks of absurd",
-    living="SELECT task_id, params ->> 'label' FROM absurd.t_default WHERE state IN ('pending', 'sleeping', 'running')",
+    living="""SELECT task_id, params ->> 'label' FROM absurd.t_default
+        WHERE state IN ('pending', 'sleeping', 'running')""",
     stays={
         "running": "runs",
         "asleep": "has begun",

@@ -4,9 +4,11 @@ from place import Case, blocks
 
 FILL = """
 CREATE EXTENSION pgq;
-SELECT pgq.create_queue('orders'), pgq.register_consumer('orders', 'mailer'), pgq.register_consumer('orders', 'ledger');
+SELECT pgq.create_queue('orders');
+SELECT pgq.register_consumer('orders', 'mailer'), pgq.register_consumer('orders', 'ledger');
 SELECT pgq.set_queue_config('orders', 'ticker_max_lag', '0'), pgq.set_queue_config('orders', 'ticker_max_count', '1');
-SELECT pgq.insert_event('orders', 'placed', '{"label": "done"}'), pgq.insert_event('orders', 'placed', '{"label": "retried"}');
+SELECT pgq.insert_event('orders', 'placed', '{"label": "done"}');
+SELECT pgq.insert_event('orders', 'placed', '{"label": "retried"}');
 SELECT pgq.ticker();
 """
 BATCH = "SELECT pgq.next_batch('orders', 'mailer')"
