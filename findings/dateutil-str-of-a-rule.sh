@@ -2,8 +2,8 @@
 # python-dateutil 2.9.0: `str(rule)` loses the zone of a recurrence rule, even UTC.
 #
 # `rrulestr` reads `DTSTART;TZID=America/New_York:…` and `DTSTART:…Z`, and the rule's times have that zone. `str` of
-# the rule writes DTSTART and UNTIL without TZID and without Z, with no warning. A rule that is stored so and read again has
-# naive times.
+# the rule writes DTSTART and UNTIL without TZID and without Z, with no warning. A rule that is stored so and read
+# again has naive times.
 # Seen: DTSTART:20260328T203000 for both.
 #
 # Needs python3 with venv, and PyPI. Fails if this changes.

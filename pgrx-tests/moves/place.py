@@ -81,8 +81,8 @@ class Place:
         return done.stdout
 
 
-def blocks(page, heading):
-    """Returns the SQL below a heading of a page, up to the next heading, as one text for each block that runs.
+def blocks(page, heading, kind="sql"):
+    """Returns the SQL below a heading of a page, up to the next heading, as one text for each block of a kind.
 
     Blocks of kind `sql output` show what the page's own example does, so they are left out.
     """
@@ -90,4 +90,4 @@ def blocks(page, heading):
     found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.M | re.S)
     if not found:
         raise LookupError(f"{page} has no heading {heading!r}")
-    return re.findall(r"^```sql\n(.*?)^```$", found[1], re.M | re.S)
+    return re.findall(rf"^```{kind}\n(.*?)^```$", found[1], re.M | re.S)

@@ -8,7 +8,8 @@ PEER = Peer(
     script="peers/scripts/dbos_jobs.py",
     page="docs/coming-from/durable.md",
     heading="Move the waiting workflows of DBOS",
-    living="""SELECT workflow_uuid, CASE WHEN serialization = 'portable_json' THEN i.inputs::jsonb #>> '{namedArgs,label}'
+    living="""SELECT workflow_uuid, CASE WHEN serialization = 'portable_json'
+            THEN i.inputs::jsonb #>> '{namedArgs,label}'
             WHEN name = 'long' THEN 'running' ELSE 'pickled' END
         FROM dbos.workflow_status JOIN dbos.workflow_input AS i USING (workflow_uuid)
         WHERE status IN ('ENQUEUED', 'DELAYED', 'PENDING')""",

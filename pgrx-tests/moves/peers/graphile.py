@@ -9,7 +9,8 @@ PEER = Peer(
     script="peers/scripts/graphile.js",
     page="docs/coming-from/libraries.md",
     heading="graphile-worker",
-    living=f"SELECT id, {LABEL} FROM graphile_worker._private_jobs WHERE attempts < max_attempts OR locked_at <> '-infinity'",
+    living=f"""SELECT id, {LABEL} FROM graphile_worker._private_jobs
+        WHERE attempts < max_attempts OR locked_at IS NOT NULL""",
     hasten="UPDATE graphile_worker._private_jobs SET run_at = now() WHERE attempts > 0 AND attempts < max_attempts",
     stays={
         "running": "runs",

@@ -221,8 +221,8 @@ class Comparison:
             self.found.append(f"{count} of {self.peer.late} late jobs were moved: {reasons}")
 
     def locks(self, jobs):
-        """All that is due is claimed together: no two jobs of one lock may be among it. In a database of its own, for a
-        job that comes back would have lost its place.
+        """Claims all due jobs together: no two jobs of one lock may be among them. This takes a database of its own,
+        for a job that comes back would have lost its place.
         """
         database, _ = self.filled()
         self.place.psql(database, "CREATE EXTENSION pg_queue\n;" + self.helper)
@@ -238,8 +238,8 @@ class Comparison:
                             self.differ(f"lock {jobs[one].lock}", f"{other} and {one} run side by side here")
 
     def runs(self, conn, order, counts, moved, jobs):
-        """Runs what is due one by one. Compares how often failing jobs run, and the order: that of the jobs of each lock,
-        and that of the jobs without one. Jobs of different locks take turns here.
+        """Runs what is due one by one. Compares how often failing jobs run, and the order of the jobs of each lock and
+        of the jobs without one. Jobs of different locks take turns here.
         """
         for name in sorted({job["queue_name"] for job in moved.values()}):
             here, runs = [], {}

@@ -48,7 +48,8 @@ async function fill(queues) {
     children: [{ name: 'work', queueName: 'flow', data: { label: 'child' } }],
   });
   for (const label of ['parent', 'child']) print({ label, queue: 'flow' });
-  await queues.Task.upsertJobScheduler('tick', { every: 3600000, offset: 1800000 }, { name: 'work', data: { label: 'scheduled' } });
+  const template = { name: 'work', data: { label: 'scheduled' } };
+  await queues.Task.upsertJobScheduler('tick', { every: 3600000, offset: 1800000 }, template);
   print({ label: 'scheduled', queue: 'Task' });
   await add('running', { lifo: true });
   await worker.getNextJob('token');

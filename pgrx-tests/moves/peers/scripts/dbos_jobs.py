@@ -72,8 +72,8 @@ def fill(conn):
     DBOS.start_workflow(long, "running")
     say(label="running", queue="mail")
     enqueue("cancelled")
-    DBOS.cancel_workflow(conn.execute("SELECT workflow_uuid FROM dbos.workflow_input WHERE inputs LIKE '%\"cancelled\"%'")
-                         .fetchone()[0])
+    find = "SELECT workflow_uuid FROM dbos.workflow_input WHERE inputs LIKE %s"
+    DBOS.cancel_workflow(conn.execute(find, ['%"cancelled"%']).fetchone()[0])
     time.sleep(0.5)
 
 

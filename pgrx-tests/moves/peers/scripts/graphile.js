@@ -1,9 +1,9 @@
 // graphile-worker: see ../peer.py for the verbs.
-const { makeWorkerUtils, run } = require('graphile-worker');
+const { Logger, makeWorkerUtils, run } = require('graphile-worker');
 const { Client } = require('pg');
 const { url, print, handle, quiet } = require('./common.js');
 
-const logger = require('graphile-worker').Logger ? new (require('graphile-worker').Logger)(() => () => {}) : undefined;
+const logger = new Logger(() => () => {});
 
 async function fill(utils, client) {
   const add = async (label, options = {}, asked = {}, task = 'task') => {
@@ -46,7 +46,8 @@ async function fill(utils, client) {
 async function work(concurrency) {
   const tasks = {};
   for (const name of ['task', 'Task']) tasks[name] = (payload) => handle(payload.label, concurrency, name);
-  const runner = await run({ connectionString: url, concurrency, pollInterval: 200, taskList: tasks, logger, noHandleSignals: true });
+  const options = { connectionString: url, concurrency, pollInterval: 200, logger, noHandleSignals: true };
+  const runner = await run({ ...options, taskList: tasks });
   await quiet(900);
   await runner.stop();
 }

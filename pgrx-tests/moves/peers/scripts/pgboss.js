@@ -1,8 +1,10 @@
 // pg-boss: see ../peer.py for the verbs.
 const { PgBoss } = require('pg-boss');
-const { database, print, handle, quiet, sleep } = require('./common.js');
+const { database, print, handle, quiet } = require('./common.js');
 
-const POLICIES = { plain: 'standard', Plain: 'standard', one: 'singleton', strict: 'key_strict_fifo', single: 'exclusive' };
+const POLICIES = {
+  plain: 'standard', Plain: 'standard', one: 'singleton', strict: 'key_strict_fifo', single: 'exclusive',
+};
 
 async function fill(boss) {
   const send = async (queue, label, options = {}, asked = {}) => {

@@ -54,7 +54,8 @@ def work(concurrency):
     def serve(queue, how):
         with psycopg.connect(CONNINFO, autocommit=True) as conn:
             while not is_quiet(1):
-                for id, message in conn.execute(f"SELECT msg_id, message FROM pgmq.{how}(%s, 600, 1)", [queue]).fetchall():
+                rows = conn.execute(f"SELECT msg_id, message FROM pgmq.{how}(%s, 600, 1)", [queue]).fetchall()
+                for id, message in rows:
                     begin(message["label"], queue.lower())
                     time.sleep(seconds(concurrency))
                     finish(message["label"])

@@ -28,10 +28,10 @@ async def retried(label):
     await handle(label)
 
 
-async def defer(label, task="plain", queue="mail", asked=None, **options):
+async def defer(label, task="plain", queue="mail", **options):
     delay = options.get("schedule_in", {}).get("seconds")
     await app.configure_task(task, queue=queue, **options).defer_async(label=label)
-    say(label=label, queue=queue, delay=delay, lock=options.get("lock"), key=options.get("queueing_lock"), **(asked or {}))
+    say(label=label, queue=queue, delay=delay, lock=options.get("lock"), key=options.get("queueing_lock"))
 
 
 async def fetch(status=None):
