@@ -6,6 +6,7 @@ to write here has the parser's times.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -53,6 +54,8 @@ def asked(place, tool, cases):
         return run(fugit(place.dir / "debian/usr"), cases)
     if tool == "robfig":
         return run(robfig(place.dir), cases)
+    if tool == "cron-rs":
+        return run(cron_rs(place.dir), cases)
     return place.script("parsers/cron_parsers.mjs", "postgres", json.dumps(cases))
 
 
@@ -92,6 +95,33 @@ def robfig(dir):
         subprocess.run(go, check=True, env={**os.environ, **environment})
         shutil.rmtree(dir / "go-cache", ignore_errors=True)
     return [program], {}
+
+
+MANIFEST = """
+[package]
+name = "cron_rs"
+version = "0.0.0"
+edition = "2024"
+[workspace]
+[[bin]]
+name = "cron_rs"
+path = "{source}"
+[dependencies]
+cron = "={version}"
+chrono = "0.4"
+serde_json = "1"
+"""
+
+
+def cron_rs(dir):
+    """Builds the program with the crate in the version of `versions`, and returns how to run it."""
+    [version] = re.findall(r"^crates cron@(.*)$", (HERE / "versions").read_text(), re.M)
+    project = dir / "cron_rs"
+    project.mkdir(exist_ok=True)
+    (project / "Cargo.toml").write_text(MANIFEST.format(source=HERE / "parsers/cron_rs.rs", version=version))
+    build = ["cargo", "build", "-q", "--manifest-path", str(project / "Cargo.toml"), "--target-dir", str(project)]
+    subprocess.run(build, check=True)
+    return [project / "debug/cron_rs"], {}
 
 
 def ours(conn, text, claim, count):
