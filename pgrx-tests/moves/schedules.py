@@ -116,8 +116,14 @@ def pg_cron_moves(place):
                 " username) VALUES (%s, %s, %s, %s, 'SELECT 1', 'localhost', 5432, 'postgres', 'reports')",
                 [number, name, text, name != "hourly"],
             )
+        # pg_cron lets two users have a job of one name.
+        conn.execute(
+            "INSERT INTO cron.job (jobid, username, jobname, schedule, command, nodename, nodeport, database)"
+            " SELECT 99, 'postgres', jobname, schedule, command, nodename, nodeport, database"
+            " FROM cron.job WHERE jobid = 1"
+        )
         moved = {name: (plan, name == "hourly") for name, (_, plan) in CRON.items() if plan}
-        left = [name for name, (_, plan) in CRON.items() if not plan]
+        left = [*(name for name, (_, plan) in CRON.items() if not plan), "plain"]
         wrong = pages.both("Take over the schedules", moved, left)
         active = [name for name, in conn.execute("SELECT jobname FROM cron.job WHERE active ORDER BY jobid")]
         if active != left:

@@ -94,7 +94,7 @@ impl Dialects {
             let write = match (row.write.as_str(), &row.only) {
                 ("", _) => "–".to_owned(),
                 (write, None) => format!("`{}`", short(write)),
-                (write, Some(weekday)) => format!("`{}`, and test for {weekday}", short(write)),
+                (write, Some(weekday)) => format!("`{}`, test for {weekday}", short(write)),
             };
             lines += &format!("|{}|`{}`|{}|{}|{write}|\n", n, short(&row.text), row.here, row.there);
         }
@@ -130,7 +130,7 @@ mod tests {
     fn a_tool_has_the_numbers_of_its_rows() {
         let made = filled(BLANK, SOURCE).unwrap();
         assert!(made.contains("|A|1, 2|\n|B|2|\n"), "{made}");
-        assert!(made.contains("|1|`13 * FRI`|either|both|`13 * *`, and test for Friday|\n"), "{made}");
+        assert!(made.contains("|1|`13 * FRI`|either|both|`13 * *`, test for Friday|\n"), "{made}");
         assert!(made.contains("|2|`1 2 * * *`|once|twice|–|\n"), "{made}");
         assert_eq!(filled(&made, SOURCE).unwrap(), made);
     }
