@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
   check-instructions try-image test ci test-all test-cluster torture drill drill-upgrade demo web bench \
   instructions soak soak-sql check check-majors doc \
   generate format lint core-test miri pgspot server-test major-test web-test other-tests test-asserts bridge-majors \
-  other-servers test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
+  try-moves other-servers test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
   monitoring browser site test-majors xtask prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -216,6 +216,9 @@ endif
 
 # The commit of the release before this one, as a rule its tag; there is none before the first.
 OLD_RELEASE ?= v$(shell sed -nE 's/.*  pg_queue--([0-9.]+)\.sql$$/\1/p' sql/released.sha256 | sort -V | tail -n 1)
+
+try-moves: stage ## moves jobs and schedules of real peers by docs/coming-from; ARGS='--only pg-boss' for some
+	pgrx-tests/moves/run $(TARGET)/debug/server/pg_config $(TARGET)/moves $(ARGS)
 
 drill-upgrade: stage ## upgrades from OLD_RELEASE=TAG under load, with the packages' workers of both releases
 	pgrx-tests/scripts/prepare-clients $(TARGET)/clients

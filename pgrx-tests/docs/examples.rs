@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use queue_tests::Cluster;
 use queue_tests::installation::printed;
 
-use crate::{Page, none, pages};
+use crate::{Page, none, pages, read};
 use queue_tests::markdown::{Block, blocks};
 
 /// Pages that must have examples which run.
@@ -54,10 +54,41 @@ struct Example {
     promise: Promise,
 }
 
+/// What runs before the page's examples: alone in a line `<!-- tables: FILE.sql -->` for tables in place of another
+/// product's, which the page does not show, or `<!-- helper: PAGE#anchor -->` for the blocks of a section that the page
+/// tells the reader to run first.
+fn before(page: &Page) -> Vec<Example> {
+    let mut found = Vec::new();
+    for (n, line) in page.text.lines().enumerate() {
+        let mark = |kind: &str| line.strip_prefix(kind)?.strip_suffix(" -->");
+        let sql = match (mark("<!-- tables: "), mark("<!-- helper: ")) {
+            (Some(file), _) => read(file),
+            (_, Some(section)) => of_section(section),
+            _ => continue,
+        };
+        found.push(Example { line: n + 1, sql, promise: Promise::Success });
+    }
+    found
+}
+
+/// The `sql` blocks of a section, up to the next heading: `docs/page.md#anchor`.
+fn of_section(name: &str) -> String {
+    let (page, anchor) = name.split_once('#').expect("PAGE#anchor");
+    let text = read(page);
+    let is_heading = |line: &str| line.starts_with('#') && line.trim_start_matches('#').starts_with(' ');
+    let named = |line: &str| line.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-") == anchor;
+    let lines = text.lines().skip_while(|line| !(is_heading(line) && named(line))).skip(1);
+    let section: Vec<_> = lines.take_while(|line| !is_heading(line)).collect();
+    let found: String =
+        blocks(&section.join("\n")).into_iter().filter(|block| block.info == "sql").map(|block| block.body).collect();
+    assert!(!found.is_empty(), "{name}: no such section with SQL");
+    found
+}
+
 /// The examples of a page. Errors: a block whose info string means nothing.
 fn examples(page: &Page) -> Result<Vec<Example>, String> {
     let blocks = blocks(&page.text);
-    let mut found = Vec::new();
+    let mut found = before(page);
     for (at, block) in blocks.iter().enumerate() {
         let wrong = |why: &str| Err(format!("{}:{}: {why}: ```{}", page.name, block.line, block.info));
         let (language, rest) = block.info.split_once(' ').unwrap_or((&block.info, ""));
@@ -171,4 +202,13 @@ fn pages_with_examples_are_there() {
     let names: Vec<String> = pages().into_iter().map(|page| page.name).collect();
     let missing = WITH_EXAMPLES.iter().filter(|wanted| !names.iter().any(|name| name == **wanted));
     none(&missing.map(|name| format!("{name}: there is no such page")).collect::<Vec<_>>());
+}
+
+#[test]
+fn tables_and_helpers_run_before_a_page() {
+    let (tables, helper) = ("pgrx-tests/docs/peers/pgmq.sql", "docs/coming-from/libraries.md#moving-the-waiting-jobs");
+    let text = format!("<!-- tables: {tables} -->\n<!-- helper: {helper} -->\n```sql\nSELECT 1;\n```\n");
+    let found = examples(&Page { name: "a page".into(), text }).expect("a page with one block");
+    assert_eq!((found.len(), &found[0].sql, found[2].sql.trim()), (3, &read(tables), "SELECT 1;"));
+    assert!(found[1].sql.contains("CREATE FUNCTION enqueue_moving") && !found[1].sql.contains("pgboss"));
 }

@@ -1,7 +1,8 @@
 //! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their
 //! privileges as Rust knows them, on docs/functions.md the signatures of functions and the table of contents above
 //! them, on docs/decisions/verbs.md which verbs take which options, the tables of docs/views.md (`views`), and a list
-//! in bridge/primary.sql (`absent`). Also the addresses of the project, which Cargo.toml has (`project`).
+//! in bridge/primary.sql (`absent`). Also the addresses of the project, which Cargo.toml has (`project`), and the
+//! tables of docs/coming-from/cron-dialects.md (`dialects`).
 //!
 //! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between
 //! the two marks of the contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
@@ -18,7 +19,7 @@ use crate::declarations::{self, Argument, Function};
 use crate::files::{read, root, version};
 use crate::options::Options;
 use crate::script::{EXTENSIONS, QUEUE};
-use crate::{absent, arguments, blocks, objects, project, tables, upgrade, views};
+use crate::{absent, arguments, blocks, dialects, objects, project, tables, upgrade, views};
 
 const PAGE: &str = "docs/functions.md";
 /// The page that says which rules the verbs follow.
@@ -57,6 +58,7 @@ pub fn generate(is_check: bool) -> Result<()> {
     }
     let version = version()?;
     let mut files = vec![(PAGE.to_owned(), page(&read(&root().join(PAGE))?, &QUEUE.text()?)?)];
+    files.push((dialects::PAGE.to_owned(), dialects::page()?));
     files.push((RULES.to_owned(), rules(&read(&root().join(RULES))?, &QUEUE.text()?)?));
     let surface = read(&root().join(views::SURFACE))?;
     files.push((views::PAGE.to_owned(), views::page(&read(&root().join(views::PAGE))?, &QUEUE.text()?, &surface)?));

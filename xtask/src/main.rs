@@ -5,6 +5,7 @@ mod absent;
 mod arguments;
 mod blocks;
 mod declarations;
+mod dialects;
 mod earlier;
 mod files;
 mod frozen;
