@@ -49,7 +49,6 @@ const contenders = {
     }
   },
   'pg-queue, ahead': (config, client) => contenders['pg-queue'](config, client, { prefetch: AHEAD }),
-  'pg-queue, bound': (config, client) => contenders['pg-queue'](config, client, { disconnect: 0 }),
   async 'graphile-worker' (config, client, worker = {}) {
     const { Logger, run, runMigrations } = require('graphile-worker')
     const logger = new Logger(() => () => {})

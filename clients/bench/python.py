@@ -52,8 +52,7 @@ class PgQueue:
         await self.enqueue_job(conn, "bench", number, group_key=group)
 
     async def serve(self, call):
-        disconnect = 0 if name.endswith("bound") else 5
-        self.worker = self.Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead, disconnect=disconnect)
+        self.worker = self.Worker(conninfo, concurrency=CONCURRENCY, prefetch=ahead)
 
         @self.worker.handler("bench")
         async def bench(job):

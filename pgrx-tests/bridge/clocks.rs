@@ -11,7 +11,9 @@ use crate::pair::{Pair, prepared_by};
 fn library() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").expect("/usr/lib").flatten();
     let mut found = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
-    found.find(|path| path.exists()).expect("libfaketime is installed (pgrx-tests/scripts/prepare-web does it on Debian)")
+    found
+        .find(|path| path.exists())
+        .expect("libfaketime is installed (pgrx-tests/scripts/prepare-web does it on Debian)")
 }
 
 /// A pair whose primary has a clock of its own.

@@ -237,7 +237,9 @@ fn others(from: u32) -> Vec<&'static Installation> {
     let mut others = installation::others();
     others.retain(|other| other.major >= from);
     if others.is_empty() {
-        println!("skipped: this machine has no server of another major from {from} on; see pgrx-tests/scripts/build-postgres");
+        println!(
+            "skipped: this machine has no server of another major from {from} on; see pgrx-tests/scripts/build-postgres"
+        );
     }
     others
 }

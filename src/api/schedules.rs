@@ -6,7 +6,7 @@
 //! Invariant: if a schedule is replaced by one with the same plan, it keeps its slots. Programs may thus schedule their
 //! jobs at every start.
 
-use pg_queue_core::schedule::{LATEST, Missed, Plan, rfc3339};
+use pg_queue_core::schedule::{Cron, LATEST, Missed, Plan, rfc3339};
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::command::Command;
@@ -19,7 +19,7 @@ use crate::catalog::{self, drops, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::job::options::Options;
 use crate::job::schedule::Goal;
-use crate::job::{self, headers};
+use crate::job::{self, headers, notice};
 use crate::pg::argument::{Argument, kind};
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
@@ -115,7 +115,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     };
     let (payload, run_as) = content(call, &goal)?;
     let now = catalog::schedule::now_us();
-    loop {
+    let has_new_text = loop {
         let before = find_or_lock(&name);
         before.as_ref().map_or(Ok(()), |before| may(before, Privilege::Manage))?;
         let (anchor, planned_from) = match &before {
@@ -165,12 +165,28 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             }
         };
         if written > 0 {
-            break;
+            break before.is_none_or(|before| before.timing().cron != timing.cron);
         }
         check_seen(&name)?;
-    }
+    };
     transaction::record(ScheduleStep::Changed { lane });
-    Ok(job::schedule::next_run_now(&catalog::schedule::by_name(&name)?)?.map(Datum::from))
+    let made = catalog::schedule::by_name(&name)?;
+    if has_new_text {
+        notice_ambiguities(&made, now)?;
+    }
+    Ok(job::schedule::next_run_now(&made)?.map(Datum::from))
+}
+
+/// Sends a NOTICE if other tools read the schedule's cron expression in another way.
+///
+/// Errors: 22023 unless the plan is valid.
+fn notice_ambiguities(schedule: &Schedule, now: i64) -> Result<()> {
+    let cron = schedule.timing().cron.unwrap_or_default();
+    let ambiguities = Cron::parse(&cron).map_or_else(|_| Vec::new(), |parsed| parsed.ambiguities(&cron));
+    if !ambiguities.is_empty() {
+        notice::ambiguous_cron(&cron, &ambiguities, &job::schedule::upcoming(schedule, now, 3)?);
+    }
+    Ok(())
 }
 
 /// Returns a schedule. If there is none, keeps other transactions from making it.

@@ -1,15 +1,17 @@
-//! NOTICEs by which a call says that one of its arguments has no effect. If workers make the call all day, the NOTICE
-//! comes once in a session. Also the WARNING of a session that no background worker serves its database.
+//! NOTICEs by which a call says that one of its arguments has no effect, or another one than elsewhere. If workers make
+//! the call all day, the NOTICE comes once in a session. Also the WARNING of a session that no background worker serves its database.
 //!
 //! Not responsible for wrong arguments, which are errors.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+use pg_queue_core::schedule::Ambiguity;
+
 use crate::catalog::queue::Queue;
 use crate::error::{Error, NOTICE, WARNING};
 use crate::guc;
-use crate::pg::transaction;
+use crate::pg::{time, transaction};
 
 thread_local! {
     /// The NOTICEs that this session has already raised.
@@ -108,6 +110,16 @@ pub fn nothing_to_unbind(topic: &str, queue: &str, pattern: Option<&str>) {
     let by = pattern.map_or_else(String::new, |pattern| format!(" by the pattern \"{pattern}\""));
     Error::new(NOTICE, format!("queue \"{queue}\" is not bound to topic \"{topic}\"{by}"))
         .hint("View queue.bindings has all bindings.")
+        .notice();
+}
+
+/// A schedule gets a cron expression that other tools read in another way. `slots`: its next ones.
+pub fn ambiguous_cron(cron: &str, ambiguities: &[Ambiguity], slots: &[i64]) {
+    let readings: Vec<&str> = ambiguities.iter().map(|ambiguity| ambiguity.reading()).collect();
+    let slots: Vec<String> = slots.iter().map(|&slot| time::timestamp_text(slot)).collect();
+    Error::new(NOTICE, format!("other tools may read the cron expression \"{cron}\" in another way"))
+        .detail(format!("{}\nThe next times are {}.", readings.join("\n"), slots.join(", ")))
+        .hint("If other times are meant, see docs/coming-from/cron-dialects.md.")
         .notice();
 }
 

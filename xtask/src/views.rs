@@ -11,7 +11,7 @@ use eyre::{Result, eyre};
 
 pub const PAGE: &str = "docs/views.md";
 pub const SURFACE: &str = "pgrx-tests/regress/expected/surface.out";
-const HEAD: &str = "| Column | Type | What |\n|---|---|---|\n";
+const HEAD: &str = "|Column|Type|What|\n|---|---|---|\n";
 
 /// Returns the page with its tables made anew.
 pub fn page(now: &str, script: &str, surface: &str) -> Result<String> {
@@ -28,12 +28,12 @@ pub fn page(now: &str, script: &str, surface: &str) -> Result<String> {
             let words = comment(script, view, column).ok_or_else(|| eyre!("queue.{view}.{column} has no COMMENT"))?;
             writeln!(
                 page,
-                "| `{column}` | {} | {} |",
+                "|`{column}`|{}|{}|",
                 kind.replace("timestamp with time zone", "timestamptz"),
                 written(&words)
             )?;
         }
-        rest = &table[table.lines().take_while(|line| line.starts_with("| `")).map(|line| line.len() + 1).sum()..];
+        rest = &table[table.lines().take_while(|line| line.starts_with("|`")).map(|line| line.len() + 1).sum()..];
     }
     Ok(page + rest)
 }
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn tables_are_made_of_comments() {
-        let now = format!("# Views\n\n## `queue.jobs`\n\nText.\n\n{HEAD}| `old` | x | y |\n\nMore.\n");
+        let now = format!("# Views\n\n## `queue.jobs`\n\nText.\n\n{HEAD}|`old`|x|y|\n\nMore.\n");
         let made = page(&now, SCRIPT, SURFACE).unwrap();
-        let rows = "| `id` | bigint | the job's id; 'x' |\n| `at` | timestamptz | When. It's 'now'. |\n\nMore.\n";
+        let rows = "|`id`|bigint|the job's id; 'x'|\n|`at`|timestamptz|When. It's 'now'.|\n\nMore.\n";
         assert!(made.ends_with(rows), "{made}");
         assert_eq!(page(&made, SCRIPT, SURFACE).unwrap(), made);
     }

@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 
 from pg_queue import Task, enqueue, enqueue_async, enqueue_flow_async, enqueue_many, enqueue_many_async
 from pg_queue import publish_async
+from pg_queue.checks import interval
 
 
 def test_options_take_datetime_and_timedelta(conn):
@@ -19,6 +20,9 @@ def test_options_take_datetime_and_timedelta(conn):
     conn.execute("SELECT queue.reschedule(%s, now())", [job])
     lease = "SELECT lease_expires_at - clock_timestamp() FROM queue.claim('a')"
     assert timedelta(minutes=1) < one(conn, lease) <= timedelta(minutes=2)
+    # Postgres counts a day by the calendar, in which it may have 23 hours.
+    for delay in timedelta(hours=24), 86_400:
+        assert interval(delay) == "86400000000 microseconds"
     job = enqueue(conn, "a", delay=timedelta(seconds=0.5))
     assert one(conn, "SELECT run_at - enqueued_at FROM queue.job(%s)", job) == timedelta(seconds=0.5)
 

@@ -1,4 +1,5 @@
--- The table with a status column and SKIP LOCKED, as articles on "Postgres as a queue" recommend it.
+-- The table with a status column and SKIP LOCKED, as articles on "Postgres as a queue" recommend it. With IN
+-- instead of an array, some plans run the inner query again for each row and claim more than the limit.
 -- {limit}: a parameter or a number. {condition}: which jobs. {columns}: what a claim returns.
 -- name: set-up
 CREATE TABLE jobs (
@@ -24,8 +25,8 @@ INSERT INTO jobs (payload) SELECT unnest($1::jsonb[]) RETURNING id
 -- name: claim
 UPDATE jobs SET status = 'running', attempt = attempt + 1, locked_at = now(), locked_by = pg_backend_pid(),
                 updated_at = now()
-WHERE id IN (SELECT id FROM jobs WHERE status = 'queued' AND run_at <= now() AND {condition}
-             ORDER BY priority, id LIMIT {limit} FOR UPDATE SKIP LOCKED)
+WHERE id = ANY (ARRAY(SELECT id FROM jobs WHERE status = 'queued' AND run_at <= now() AND {condition}
+                      ORDER BY priority, id LIMIT {limit} FOR UPDATE SKIP LOCKED))
 RETURNING {columns}
 -- name: complete
 UPDATE jobs SET status = 'done', updated_at = now() WHERE id = $1 AND status = 'running'

@@ -87,7 +87,7 @@ const MISTAKES: &[Row] = &[
 ];
 
 /// A message to a client: the severity, the message and the hint.
-type Told = (String, String, String);
+type Told = (String, String, String, String);
 
 /// A connection that collects the messages beside results.
 fn told_client(config: &postgres::Config) -> (Client, Arc<Mutex<Vec<Told>>>) {
@@ -95,8 +95,8 @@ fn told_client(config: &postgres::Config) -> (Client, Arc<Mutex<Vec<Told>>>) {
     let heard = Arc::clone(&told);
     let mut config = config.clone();
     config.notice_callback(move |notice| {
-        let hint = notice.hint().unwrap_or_default().to_owned();
-        heard.lock().unwrap().push((notice.severity().to_owned(), notice.message().to_owned(), hint));
+        let [hint, detail] = [notice.hint(), notice.detail()].map(|text| text.unwrap_or_default().to_owned());
+        heard.lock().unwrap().push((notice.severity().to_owned(), notice.message().to_owned(), hint, detail));
     });
     (config.connect(NoTls).unwrap(), told)
 }
@@ -319,4 +319,34 @@ fn a_database_without_a_worker_is_told_so() {
         all.first().map(|all| assert!(all.1.contains("pg_queue.worker is off"), "{all:?}"))
     });
     drop(told);
+}
+
+#[test]
+fn an_ambiguous_cron_expression_is_explained_when_it_is_new() {
+    let (database, _client) = Database::new().with_queue("q", "");
+    let mut config = server().config();
+    let (mut client, told) = told_client(config.dbname(&database.name));
+    client.run("SET timezone = 'UTC'");
+    let mut schedule = |options: &str| {
+        taken(&told);
+        client.run(&format!("SELECT queue.schedule('s', 'q', starts_at => '2050-01-01', {options})"));
+        let told = taken(&told);
+        assert!(told.iter().all(|(severity, ..)| severity == "NOTICE"), "{told:?}");
+        told.into_iter().map(|(_, message, hint, detail)| [message, detail, hint]).collect::<Vec<_>>()
+    };
+    let message = |cron: &str| format!("other tools may read the cron expression \"{cron}\" in another way");
+    let hint = "If other times are meant, see docs/coming-from/cron-dialects.md.".to_owned();
+    let either = "A day matches if it fits the day of the month or the day of the week.\n\
+        The next times are 2050-01-07 00:00:00+00, 2050-01-13 00:00:00+00, 2050-01-14 00:00:00+00.";
+    assert_eq!(schedule("cron => '0 0 * * FRI'"), [[""; 3]; 0]);
+    assert_eq!(schedule("cron => '0 0 13 * FRI'"), [[message("0 0 13 * FRI"), either.to_owned(), hint.clone()]]);
+    for same in ["cron => '0 0 13 * FRI'", "cron => '0 0 13 * FRI', timezone => 'Asia/Tokyo'", "every => '1 day'"] {
+        assert_eq!(schedule(same), [[""; 3]; 0], "{same}");
+    }
+    let several = "The first of six fields is the second.\n\
+        A step on one day of the week goes on to 7, which is Sunday.\n\
+        The next times are 2050-01-01 21:00:05+00, 2050-01-06 21:00:05+00, 2050-01-07 21:00:05+00.";
+    let text = "5 0 6 * * 5/1";
+    let zone = format!("cron => '{text}', timezone => 'Asia/Tokyo'");
+    assert_eq!(schedule(&zone), [[message(text), several.to_owned(), hint]]);
 }

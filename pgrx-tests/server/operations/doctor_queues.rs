@@ -64,7 +64,7 @@ fn time_zones_that_postgres_knows_otherwise() {
     create(&mut client, "q", "");
     assert!(finding(&mut client, "time_zones").is_ok);
     let version: String = client.value("SHOW pg_queue.timezone_version");
-    assert!(finding(&mut client, "time_zones").detail.contains(&version) && version.as_str() >= "2026e");
+    assert!(finding(&mut client, "time_zones").detail.contains(&version) && version.as_str() >= "2026f");
     let mut found = [0, 0];
     for (zone, year) in [
         ("UTC", 2026),

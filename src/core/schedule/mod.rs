@@ -15,7 +15,7 @@ mod plan;
 mod zone;
 
 pub use bounds::{EARLIEST, LATEST};
-pub use cron::{Cron, ParseError};
+pub use cron::{Ambiguity, Cron, ParseError};
 pub use due::{Due, MAX_MISSED_SLOTS, Missed};
 pub use every::{Period, PeriodError};
 pub use plan::{Plan, Slots};

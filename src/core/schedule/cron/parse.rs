@@ -344,7 +344,11 @@ fn number(piece: Piece<'_>) -> Option<u32> {
 
 fn unknown_word(word: Piece<'_>) -> ParseError {
     let words = WORDS.map(|(word, _)| word).join(", ");
-    unknown(word, "word").hint(format!("The words are {words}."))
+    let error = unknown(word, "word");
+    if word.is("@every") {
+        return error.hint("Give every instead of cron, such as every => '5 minutes'.");
+    }
+    error.hint(format!("The words are {words}."))
 }
 
 fn unknown(piece: Piece<'_>, what: &str) -> ParseError {
