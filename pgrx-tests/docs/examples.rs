@@ -9,8 +9,10 @@ use crate::{Page, none, pages, read};
 use queue_tests::markdown::{Block, blocks};
 
 /// Pages that must have examples which run.
-const WITH_EXAMPLES: [&str; 16] = [
+const WITH_EXAMPLES: [&str; 18] = [
     "README.md",
+    "docs/coming-from/brokers.md",
+    "docs/coming-from/durable.md",
     "docs/coming-from/libraries.md",
     "docs/coming-from/pg-cron.md",
     "docs/coming-from/pgmq.md",

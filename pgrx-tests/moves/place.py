@@ -29,6 +29,7 @@ class Place:
 
     def __init__(self, server, dir):
         self.server, self.dir, self.count, self.notes = server, Path(dir).resolve(), 0, []
+        self.databases = []
         self.environment = {
             **os.environ,
             "NODE_PATH": f"{self.dir}/node_modules",
@@ -48,7 +49,15 @@ class Place:
         name = f"moves{self.count}"
         with self.server.connect() as conn:
             conn.execute(f"CREATE DATABASE {name}")
+        self.databases.append(name)
         return name
+
+    def clear(self):
+        """Ends a case: forgets its notes and drops its databases."""
+        self.notes.clear()
+        with self.server.connect() as conn:
+            while self.databases:
+                conn.execute(f"DROP DATABASE {self.databases.pop()} WITH (FORCE)")
 
     def connect(self, database):
         """Returns a connection of psycopg in autocommit mode."""

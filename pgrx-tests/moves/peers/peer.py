@@ -87,6 +87,7 @@ class Comparison:
             self.runs(conn, order, counts, moved, jobs)
         if any(job.lock for job in jobs.values()):
             self.beside(jobs)
+        if any(job.lock or job.key for job in jobs.values()):
             self.locks(jobs)
         for what in set(peer.differs) - self.used:
             self.found.append(f"{what} was expected to differ, and does not")
@@ -221,13 +222,21 @@ class Comparison:
             self.found.append(f"{count} of {self.peer.late} late jobs were moved: {reasons}")
 
     def locks(self, jobs):
-        """Claims all due jobs together: no two jobs of one lock may be among them. This takes a database of its own,
-        for a job that comes back would have lost its place.
+        """Moves jobs whose keys are taken, and claims all due jobs together: no two jobs of one lock may be among them.
+        This takes a database of its own, for a job that comes back would have lost its place.
         """
         database, _ = self.filled()
         self.place.psql(database, "CREATE EXTENSION pg_queue\n;" + self.helper)
-        self.move(database)
         with self.place.connect(database) as conn:
+            before = {label: id for id, label in self.living(conn).items()}
+            keyed = [job for job in jobs.values() if job.key]
+            for job in keyed:
+                conn.execute("SELECT queue.create(%s, if_not_exists => true)", [job.queue])
+                conn.execute("""SELECT queue.enqueue(%s, '{"label": "new"}', unique_key => %s)""", [job.queue, job.key])
+            _, reasons = self.move(database)
+            for job in keyed:
+                if reasons.get(before[job.label]) != "a job here has its unique key":
+                    self.found.append(f"{job.label} should stay, for its key is taken here")
             for (name,) in conn.execute("SELECT queue_name FROM queue.queues").fetchall():
                 claimed = [
                     label for (label,) in conn.execute(f"SELECT {LABEL} FROM queue.claim(%s, 1000)", [name]).fetchall()

@@ -47,7 +47,7 @@ def fill(conn):
     register()
 
     def enqueue(label, queue="mail", delay=None, key=None, group=None, priority=None, lock=None):
-        time.sleep(0.003)  # workflows of one millisecond are in no order
+        time.sleep(0.003)  # workflows of one millisecond may be in any order
         until = int((time.time() + delay) * 1000) if delay else None
         conn.execute(
             "SELECT dbos.enqueue_workflow('work', %s, named_args => %s::json, deduplication_id => %s::text,"

@@ -1,5 +1,5 @@
 // pg-boss: see ../peer.py for the verbs.
-const { PgBoss } = require('pg-boss');
+const { PgBoss } = require(process.env.PGBOSS || 'pg-boss');
 const { database, print, handle, quiet } = require('./common.js');
 
 const POLICIES = {
