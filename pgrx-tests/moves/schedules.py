@@ -22,11 +22,15 @@ class Pages:
 
     def __init__(self, conn):
         self.conn, self.warnings = conn, []
-        conn.add_notice_handler(lambda notice: self.warnings.append(notice.message_primary))
+        conn.add_notice_handler(self.heard)
         conn.execute("SET timezone = 'UTC'")
         conn.execute("CREATE EXTENSION IF NOT EXISTS pg_queue")
         if conn.execute("SELECT FROM pg_roles WHERE rolname = 'reports'").fetchone() is None:
             conn.execute("CREATE ROLE reports LOGIN")
+
+    def heard(self, notice):
+        if notice.severity_nonlocalized == "WARNING":  # a NOTICE tells how an expression is read
+            self.warnings.append(notice.message_primary)
 
     def run(self, heading):
         """Runs the blocks. Returns why they failed, and nothing of them is left then."""
