@@ -103,16 +103,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     absence::warn();
     let goal = Goal::by_name(&queue_name)?;
     goal.check(Privilege::Manage)?;
-    let lane = match &goal {
-        Goal::Queue(queue) => {
-            drops::watch(queue.lane)?;
-            queue.lane
-        }
-        Goal::Topic(topic) => {
-            topic::lock(topic)?;
-            0
-        }
-    };
+    let lane = keep(&goal)?;
     let (payload, run_as) = content(call, &goal)?;
     let now = catalog::schedule::now_us();
     let has_new_text = loop {
@@ -187,6 +178,16 @@ fn notice_ambiguities(schedule: &Schedule, now: i64) -> Result<()> {
         notice::ambiguous_cron(&cron, &ambiguities, &job::schedule::upcoming(schedule, now, 3)?);
     }
     Ok(())
+}
+
+/// Keeps other transactions from dropping a queue or topic. Returns the queue's lane, 0 for a topic.
+///
+/// Errors: 55006 when another transaction is dropping it.
+fn keep(goal: &Goal) -> Result<i32> {
+    match goal {
+        Goal::Queue(queue) => drops::watch(queue.lane).map(|()| queue.lane),
+        Goal::Topic(topic) => topic::lock(topic).map(|_| 0),
+    }
 }
 
 /// Returns a schedule. If there is none, keeps other transactions from making it.

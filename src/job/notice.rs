@@ -1,5 +1,6 @@
 //! NOTICEs by which a call says that one of its arguments has no effect, or another one than elsewhere. If workers make
-//! the call all day, the NOTICE comes once in a session. Also the WARNING of a session that no background worker serves its database.
+//! the call all day, the NOTICE comes once in a session. Also the WARNING of a session that no background worker serves
+//! its database.
 //!
 //! Not responsible for wrong arguments, which are errors.
 

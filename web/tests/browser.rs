@@ -1,4 +1,5 @@
-//! A browser: Debian's chromium, without a window, driven by chromium-driver. `pgrx-tests/scripts/prepare-web` installs both.
+//! A browser: Debian's chromium, without a window, driven by chromium-driver. `pgrx-tests/scripts/prepare-web` installs
+//! both.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};

@@ -69,8 +69,8 @@ const ALL_WEEKDAYS: u64 = 0x7f;
 
 #[cfg(test)]
 mod tests {
-    use super::Ambiguity::*;
     use super::*;
+    use Ambiguity::*;
 
     #[test]
     fn constructs_on_which_tools_disagree_are_found() {
