@@ -1414,9 +1414,9 @@ BEGIN
       DEFAULT NULL, backoff_jitter float8 DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval
       DEFAULT NULL, dead_letter text DEFAULT NULL, max_running integer DEFAULT NULL, max_running_per_group integer
       DEFAULT NULL, strict_order boolean DEFAULT NULL, rate_limit integer DEFAULT NULL, rate_limit_per_group integer
-      DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
-      notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text
-      DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
+      DEFAULT NULL, rate_period interval DEFAULT NULL, fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text
+      DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
     'PROCEDURE queue.await(job_id bigint, timeout interval DEFAULT ''30 seconds'', INOUT state text DEFAULT NULL,
       INOUT result jsonb DEFAULT NULL)',
     'FUNCTION queue.bind(topic text, queue_name text, pattern text DEFAULT ''#'', filter jsonpath DEFAULT NULL,
@@ -1440,9 +1440,9 @@ BEGIN
       DEFAULT NULL, backoff_jitter float8 DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval
       DEFAULT NULL, dead_letter text DEFAULT NULL, max_running integer DEFAULT NULL, max_running_per_group integer
       DEFAULT NULL, strict_order boolean DEFAULT NULL, rate_limit integer DEFAULT NULL, rate_limit_per_group integer
-      DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
-      notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text
-      DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
+      DEFAULT NULL, rate_period interval DEFAULT NULL, fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text
+      DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
     'FUNCTION queue.create_topic(topic text, if_not_exists boolean DEFAULT false) RETURNS void',
     'FUNCTION queue.current_job() RETURNS SETOF queue_bridge.claimed_job',
     'FUNCTION queue.doctor() RETURNS TABLE (name text, ok boolean, detail text, hint text)',
@@ -1466,6 +1466,9 @@ BEGIN
       RETURNS SETOF queue_bridge.answer',
     'FUNCTION queue.forget(job_id bigint) RETURNS void',
     'FUNCTION queue.grant(queue_name text, role_name text, privilege text) RETURNS void',
+    'FUNCTION queue.groups(queue_name text, max_groups integer DEFAULT NULL) RETURNS TABLE (stage text, group_key
+      text, weight float8, running bigint, next_job_id bigint, waits_since timestamptz, ahead bigint, throttled_until
+      timestamptz)',
     'FUNCTION queue.inputs(id bigint) RETURNS TABLE (job_id bigint, queue_name text, task text, state text, result
       jsonb, error text, finished_at timestamptz)',
     'FUNCTION queue.job(job_id bigint) RETURNS SETOF queue_bridge.jobs',
@@ -1510,6 +1513,7 @@ BEGIN
     'FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT ''ended'', progress jsonb
       DEFAULT NULL, until timestamptz DEFAULT NULL) RETURNS void',
     'FUNCTION queue.text_length(value jsonb) RETURNS bigint',
+    'FUNCTION queue.throttle(queue_name text, period interval, group_key text DEFAULT NULL) RETURNS timestamptz',
     'FUNCTION queue.throughput_by(period interval DEFAULT ''1 hour'', since timestamptz DEFAULT NULL) RETURNS TABLE
       (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed
       bigint, timed_out bigint, died bigint, wait_mean interval, wait_p50 interval, wait_p95 interval, wait_p99
@@ -1518,7 +1522,8 @@ BEGIN
     'FUNCTION queue.unschedule(name text) RETURNS void',
     'FUNCTION queue.upcoming(name text, runs integer DEFAULT 10) RETURNS SETOF timestamptz',
     'PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT ''30 seconds'', INOUT has_jobs boolean DEFAULT
-      NULL)'
+      NULL)',
+    'FUNCTION queue.weigh(queue_name text, group_key text, weight float8) RETURNS void'
 -- end of absent
     ] LOOP
         EXECUTE 'CREATE ' || declaration || CASE WHEN declaration NOT LIKE 'TYPE%' THEN

@@ -19,9 +19,19 @@ const FEATURES: &[&str] = &[
     "groups",
     "strict-order",
     "strict-segments",
+    "fair-loud",
+    "fair-groups",
 ];
-const HUNDREDS: &[&str] =
-    &["plain-hundreds", "spread-hundreds", "groups-hundreds", "strict-hundreds", "groups-mixed", "strict-mixed"];
+const HUNDREDS: &[&str] = &[
+    "plain-hundreds",
+    "spread-hundreds",
+    "groups-hundreds",
+    "strict-hundreds",
+    "groups-mixed",
+    "strict-mixed",
+    "fair-hundreds",
+    "fair-mixed",
+];
 const RECLAIMED: &[&str] = &["still", "turning", "turning-retention-0", "turning-fast", "turning-fast-retention-0"];
 const DEPTHS: &[&str] = &["shallow", "deep"];
 const FAR: &[&str] = &["ours", "far"];

@@ -18,6 +18,7 @@ const MANY: usize = 1_000_000;
 
 const DEFAULTS: &str = "if_not_exists => false";
 const STRICT: &str = "strict_order => true";
+const FAIR: &str = "fair_share => 'jobs'";
 const ONE_EACH: &str = "max_running_per_group => 1";
 /// The numbers of groups: those of a hundred jobs that follow each other, or of a thousand that take turns.
 const HUNDREDS: &str = "nextval('numbers') / 100";
@@ -37,7 +38,7 @@ type Named = (&'static str, fn(&Options) -> Result<Contender>);
 /// All of them. From `plain` to `strict-segments` each job carries a text of its own, which is its group or stands
 /// among its headers; no limit is ever reached. With `-hundreds` and `-mixed`, 1,000 groups of 100 jobs each wait: the
 /// jobs of a group follow each other, or the jobs of all groups take turns.
-pub const ALL: [Named; 28] = [
+pub const ALL: [Named; 32] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
     ("loop", |_| by("", DEFAULTS, Verbs::of(Takes::Next, QUEUE, &[OURS, include_str!("sql/ours-loop.sql")]))),
@@ -60,12 +61,16 @@ pub const ALL: [Named; 28] = [
     ("groups", |_| marking(ONE_EACH, "group_key", None)),
     ("strict-order", |_| marking(STRICT, "group_key", None)),
     ("strict-segments", |_| in_all_segments()),
+    ("fair-loud", |_| marking(FAIR, "group_key", Some(1))),
+    ("fair-groups", |_| marking(FAIR, "group_key", Some(RATED_GROUPS))),
     ("plain-hundreds", |_| with_hundreds(DEFAULTS, "headers", HUNDREDS)),
     ("spread-hundreds", |_| in_the_order_of_turns()),
     ("groups-hundreds", |_| with_hundreds(ONE_EACH, "group_key", HUNDREDS)),
     ("strict-hundreds", |_| with_hundreds(STRICT, "group_key", HUNDREDS)),
     ("groups-mixed", |_| with_hundreds(ONE_EACH, "group_key", MIXED)),
     ("strict-mixed", |_| with_hundreds(STRICT, "group_key", MIXED)),
+    ("fair-hundreds", |_| with_hundreds(FAIR, "group_key", HUNDREDS)),
+    ("fair-mixed", |_| with_hundreds(FAIR, "group_key", MIXED)),
 ];
 
 /// Sets one up.

@@ -49,10 +49,12 @@ mod claims {
 
 /// Limits of a queue and of its groups.
 mod limits {
+    mod fair_shares;
     pub mod gates;
     mod group_priorities;
     mod group_rates;
     pub mod groups;
+    mod throttles;
 }
 
 /// Windows that only a fault point can open, and every point once.

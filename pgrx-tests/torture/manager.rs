@@ -84,7 +84,14 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
             of_queue(session, queue, "pause", "SELECT queue.pause($1)")?;
             return of_queue(session, queue, "resume", "SELECT queue.resume($1)");
         }
-        92..96 => {
+        92..93 => return of_queue(session, queue, "throttle", "SELECT queue.throttle($1, '20 ms')"),
+        93..94 if matches!(QUEUES[queue].kind, Kind::Strict | Kind::Limited) => {
+            let (group, weight) = (session.random.below(6), session.random.one_of(&["NULL", "0.2", "1", "7"]));
+            let sql = session.random.one_of(&["weigh($1, 'g#', @)", "throttle($1, '20 ms', 'g#')"]);
+            let sql = sql.replace('#', &group.to_string()).replace('@', weight);
+            return of_queue(session, queue, "share", &format!("SELECT queue.{sql}"));
+        }
+        94..96 => {
             let change = session.random.one_of(QUEUES[queue].changes);
             return of_queue(session, queue, "alter", &format!("SELECT queue.alter($1, {change})"));
         }

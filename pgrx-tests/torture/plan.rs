@@ -142,6 +142,8 @@ pub const QUEUES: &[Queue] = &[
             "max_running => 6, max_running_per_group => 1",
             "rate_limit_per_group => 12",
             "rate_limit_per_group => 8",
+            "fair_share => 'jobs'",
+            "reset => '{fair_share}'",
         ],
         ..queue(
             "limited",

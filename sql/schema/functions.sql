@@ -12,9 +12,9 @@ CREATE FUNCTION queue.create(
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_limit_per_group integer DEFAULT NULL, rate_period interval DEFAULT NULL,
-    max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL, notify boolean DEFAULT NULL,
-    start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text DEFAULT NULL,
-    run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
+    notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL,
+    procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
     -- end of arguments of queue
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
@@ -42,6 +42,7 @@ rate_limit_per_group (at least 1): At most this many jobs of each group_key star
 stage. A claim that is rolled back counts, too.
 rate_period (positive; default 1 second): The length of the window in which rate_limit and rate_limit_per_group
 count.
+fair_share (jobs): Groups start jobs of the same priority in proportion to their weights.
 max_waiting (at least 1): Enqueueing raises 53400 if more jobs would wait, due or not.
 stages (1 to 32 names of 1 to 200 characters, each once): The stages that its jobs go through, in this order.
 notify (default false): NOTIFY on channel pg_queue tells of new jobs.
@@ -68,9 +69,9 @@ CREATE FUNCTION queue.alter(
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_limit_per_group integer DEFAULT NULL, rate_period interval DEFAULT NULL,
-    max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL, notify boolean DEFAULT NULL,
-    start_within interval DEFAULT NULL, executor text DEFAULT NULL, procedure text DEFAULT NULL,
-    run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
+    notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL,
+    procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
     -- end of arguments of queue
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
@@ -96,6 +97,38 @@ COMMENT ON FUNCTION queue.pause IS
 CREATE FUNCTION queue.resume(queue_name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resume';
 COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the waiting sessions. Errors: 42704.';
+
+-- For: manage.
+CREATE FUNCTION queue.weigh(queue_name text, group_key text, weight float8)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_weigh';
+COMMENT ON FUNCTION queue.weigh IS
+'Sets the weight of a group, 0.01 to 100; NULL: 1 again. In a queue with fair_share a group with the weight 2 starts
+twice as many jobs as one with the weight 1 while both have jobs of the same priority waiting. It counts from the next
+claim after the commit, for all jobs that wait. A queue keeps up to 10,000 weights. Needs manage. Errors: 22004 a name
+is NULL, 22023 a value is out of range, 42704, 42501, 53400 too many weights.';
+
+-- For: consume.
+CREATE FUNCTION queue.throttle(queue_name text, period interval, group_key text DEFAULT NULL)
+    RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_throttle';
+COMMENT ON FUNCTION queue.throttle IS
+'Keeps all workers from starting jobs of the queue, or of a group, for this long (0 to 1 day): for instance because a
+service has answered 429. It counts immediately, waits for no commit, and is not undone by a rollback. Running jobs go
+on. Of two throttles the later one counts; ''0'' ends it. Returns until when, NULL if jobs may start now. It is in
+memory: a crash, a promotion, and a change of the queue''s limits end it; queue.pause lasts. Errors: 22004, 22023
+period is out of range, 42704, 42501, 53400 memory has no room, 55000 group_key in a queue without limits of groups and
+fair shares.';
+
+-- For: observe.
+CREATE FUNCTION queue.groups(
+    queue_name text, max_groups integer DEFAULT NULL,
+    OUT stage text, OUT group_key text, OUT weight float8, OUT running bigint, OUT next_job_id bigint,
+    OUT waits_since timestamptz, OUT ahead bigint, OUT throttled_until timestamptz
+) RETURNS SETOF record LANGUAGE c ROWS 50 AS 'MODULE_PATHNAME', 'pg_queue_groups';
+COMMENT ON FUNCTION queue.groups IS
+'Returns the groups of a queue that have waiting jobs, at most max_groups (1 to 1,000, default 50) of each stage, those
+first whose turn comes first: weight, how many of its jobs run, its next job and since when that is ready, how many
+groups come before it, and until when it is throttled. Groups that may start nothing now come last. Memory must know
+the groups: a queue whose groups neither have limits nor fair shares returns nothing. Errors: 42704, 42501, 22023.';
 
 -- For: manage.
 CREATE FUNCTION queue.purge(queue_name text)
@@ -356,7 +389,8 @@ CREATE FUNCTION queue.end_batch(ends json)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_end_batch';
 COMMENT ON FUNCTION queue.end_batch IS
 'Ends many attempts, each in its own way, and extends others. ends: an array of objects. Each has one field, complete,
-fail, release, advance, suspend or extend, with the id and the arguments of that function. Returns the outcome of each,
+fail, release, advance, suspend or extend, with the id and the arguments of that function. A release may also have
+throttle, "queue" or "group": what no worker starts jobs of during its delay. Returns the outcome of each,
 as queue.attempts names it; extended, or cancelling if the job is to be cancelled; or lost, busy, refused. Refused
 attempts cannot end this way, for instance with a result that jsonb cannot hold: their worker still has them. Errors:
 22023 names the element (from 0) that is not such an object; nothing is ended then.';

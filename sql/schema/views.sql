@@ -323,7 +323,7 @@ CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention,
        dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
        max_waiting, stages, notify, created_at, executor, procedure, run_as, settings, rate_limit_per_group,
-       start_within
+       start_within, fair_share
 FROM queue_internal.queue
 WHERE queue_internal.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
@@ -359,6 +359,8 @@ COMMENT ON COLUMN queue.queues.rate_limit_per_group IS
     'How many jobs of a group start in a rate_period at most; null: no limit.';
 COMMENT ON COLUMN queue.queues.start_within IS
     'How long its jobs may wait to be claimed before they expire; null: for ever.';
+COMMENT ON COLUMN queue.queues.fair_share IS
+    'jobs: groups start jobs of the same priority in proportion to their weights; null: they do not.';
 
 -- What monitoring reads names no table of ours in a view: a query locks all tables that it names, and would wait while
 -- another session has locked one. These functions leave out what they cannot read, and so they are plpgsql. They are

@@ -16,6 +16,7 @@ use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission;
+use crate::catalog::queue::Queue;
 use crate::error::{Error, Result};
 use crate::job::advance::{self, To};
 use crate::job::fail::{Failure, end_badly};
@@ -24,7 +25,7 @@ use crate::job::options::{in_future, lease_us};
 use crate::job::outcomes::{Kind, Outcomes};
 use crate::job::release::{self, Back};
 use crate::job::suspend::{self, Wait};
-use crate::job::{complete, extend, hold};
+use crate::job::{complete, extend, hold, throttle};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
 use crate::pg::{jsonb, memory, process, stored_json, time};
@@ -68,6 +69,15 @@ struct Release {
     delay: Option<String>,
     #[serde(default, deserialize_with = "optional_text")]
     reason: Option<String>,
+    throttle: Option<Throttled>,
+}
+
+/// What waits as long as a released job.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Throttled {
+    Queue,
+    Group,
 }
 
 #[derive(Deserialize)]
@@ -203,11 +213,14 @@ impl End {
                 let held = hold::hold_for_end(outcomes, id)?;
                 end_badly(outcomes, &held, &failure).map(|(kind, _)| kind)
             }
-            Self::Release(Release { id, delay, reason }) => {
+            Self::Release(Release { id, delay, reason, throttle }) => {
                 let delay = span("delay", delay, now)?.unwrap_or(Interval::ZERO);
                 // A text cannot hold it.
                 let reason = reason.map(|reason| reason.replace('\0', ""));
                 let held = hold::hold_for_end(outcomes, id)?;
+                if let Some(what) = throttle {
+                    throttle_for(&*hold::queue_of(outcomes, &held)?, what, held.entry.group, delay);
+                }
                 release::give_back(outcomes, &held, Back { delay, reason: reason.as_deref() })
             }
             Self::Advance(Advance { id, stage, payload, delay }) => {
@@ -237,6 +250,18 @@ impl End {
             }
         };
         kind.map(Kind::name)
+    }
+}
+
+/// Throttles a queue, or a group if the job has one that takes turns. If that is not possible, only the job waits.
+fn throttle_for(queue: &Queue, what: Throttled, group: i64, delay: Interval) {
+    let group = match what {
+        Throttled::Queue => None,
+        Throttled::Group if group == 0 || !queue.has_groups() => return,
+        Throttled::Group => Some(group),
+    };
+    if let Err(error) = throttle::throttle(queue, delay, group) {
+        error.warn();
     }
 }
 

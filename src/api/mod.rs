@@ -47,8 +47,10 @@ pub mod reprioritize;
 pub mod retry;
 pub mod schedules;
 pub mod suspend;
+pub mod throttle;
 pub mod topics;
 pub mod wait;
+pub mod weigh;
 
 /// Raises an error if nothing can be written here, or while the tables are being restored. `verb` names the action in
 /// the message.

@@ -23,13 +23,14 @@ use crate::pg::parameter::Parameter;
 pub const MAX_STAGES: usize = GATE_LANES - 1;
 
 /// Options whose values shared memory keeps for all claimers.
-pub const LIMITS: [&str; 7] = [
+pub const LIMITS: [&str; 8] = [
     "max_running",
     "max_running_per_group",
     "strict_order",
     "rate_limit",
     "rate_limit_per_group",
     "rate_period",
+    "fair_share",
     "stages",
 ];
 
@@ -94,6 +95,7 @@ options! {
     rate_limit: INT4OID = "NULL", limit;
     rate_limit_per_group: INT4OID = "NULL", limit;
     rate_period: INTERVALOID = "'1 second'", rate_period;
+    fair_share: TEXTOID = "NULL", fair_share;
     max_waiting: INT8OID = "NULL", max_waiting;
     stages: TEXTARRAYOID = "NULL", stages;
     notify: BOOLOID = "false", any;
@@ -205,6 +207,13 @@ fn stages(value: &Value) -> Result<()> {
 
 fn executor(value: &Value) -> Result<()> {
     executors::check_kind(&value.read::<kind::Text>())
+}
+
+fn fair_share(value: &Value) -> Result<()> {
+    match value.read::<kind::Text>().as_str() {
+        "jobs" => Ok(()),
+        other => Err(Error::invalid(format!("invalid value for fair_share: \"{other}\"")).hint("Use 'jobs'.")),
+    }
 }
 
 fn start_within(value: &Value) -> Result<()> {

@@ -27,9 +27,9 @@ functions! {
         DEAD_RETENTION "dead_retention" Interval, DEAD_LETTER "dead_letter" Text, MAX_RUNNING "max_running" Integer,
         MAX_RUNNING_PER_GROUP "max_running_per_group" Integer, STRICT_ORDER "strict_order" Boolean,
         RATE_LIMIT "rate_limit" Integer, RATE_LIMIT_PER_GROUP "rate_limit_per_group" Integer,
-        RATE_PERIOD "rate_period" Interval, MAX_WAITING "max_waiting" Bigint, STAGES "stages" Texts,
-        NOTIFY "notify" Boolean, START_WITHIN "start_within" Interval, EXECUTOR "executor" Text,
-        PROCEDURE "procedure" Text, RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
+        RATE_PERIOD "rate_period" Interval, FAIR_SHARE "fair_share" Text, MAX_WAITING "max_waiting" Bigint,
+        STAGES "stages" Texts, NOTIFY "notify" Boolean, START_WITHIN "start_within" Interval,
+        EXECUTOR "executor" Text, PROCEDURE "procedure" Text, RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
     }
     alter "alter" 1 {
         QUEUE_NAME "queue_name" Text, RESET "reset" Texts, MAX_ATTEMPTS "max_attempts" Integer,
@@ -38,9 +38,9 @@ functions! {
         DEAD_RETENTION "dead_retention" Interval, DEAD_LETTER "dead_letter" Text, MAX_RUNNING "max_running" Integer,
         MAX_RUNNING_PER_GROUP "max_running_per_group" Integer, STRICT_ORDER "strict_order" Boolean,
         RATE_LIMIT "rate_limit" Integer, RATE_LIMIT_PER_GROUP "rate_limit_per_group" Integer,
-        RATE_PERIOD "rate_period" Interval, MAX_WAITING "max_waiting" Bigint, STAGES "stages" Texts,
-        NOTIFY "notify" Boolean, START_WITHIN "start_within" Interval, EXECUTOR "executor" Text,
-        PROCEDURE "procedure" Text, RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
+        RATE_PERIOD "rate_period" Interval, FAIR_SHARE "fair_share" Text, MAX_WAITING "max_waiting" Bigint,
+        STAGES "stages" Texts, NOTIFY "notify" Boolean, START_WITHIN "start_within" Interval,
+        EXECUTOR "executor" Text, PROCEDURE "procedure" Text, RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
     }
     drop "drop" 1 {
         QUEUE_NAME "queue_name" Text, FORCE "force" Boolean, IF_EXISTS "if_exists" Boolean
@@ -50,6 +50,15 @@ functions! {
     }
     resume "resume" 1 {
         QUEUE_NAME "queue_name" Text
+    }
+    weigh "weigh" 3 {
+        QUEUE_NAME "queue_name" Text, GROUP_KEY "group_key" Text, WEIGHT "weight" Float
+    }
+    throttle "throttle" 2 {
+        QUEUE_NAME "queue_name" Text, PERIOD "period" Interval, GROUP_KEY "group_key" Text
+    }
+    groups "groups" 1 {
+        QUEUE_NAME "queue_name" Text, MAX_GROUPS "max_groups" Integer
     }
     purge "purge" 1 {
         QUEUE_NAME "queue_name" Text

@@ -5,17 +5,17 @@
 //!
 //! Invariant: a session that was told of a change uses no setting that it read before.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg_queue_core::backoff::Curve;
-use pg_queue_core::frontier::Limits;
+use pg_queue_core::frontier::{Limits, charge_of};
 
 use crate::catalog::noted::Noted;
 use crate::catalog::procedure::Procedure;
 use crate::catalog::rights::{self, Privilege};
-use crate::catalog::tables::{lane, queue as column};
+use crate::catalog::tables::{lane, queue as column, weight};
 use crate::catalog::{self, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
@@ -59,6 +59,8 @@ pub struct Queue {
     pub dead_retention: i64,
     /// The limits on its running jobs; `None`: it has none.
     pub limits: Option<Limits>,
+    /// The charges of groups with a weight, see [`Queue::charges`].
+    charges: OnceCell<Vec<(i64, u64)>>,
     pub max_waiting: Option<i64>,
     /// How long its jobs may wait to be claimed; `None`: for ever.
     pub start_within: Option<Interval>,
@@ -112,6 +114,37 @@ impl Queue {
     /// Returns whether jobs of a group have to wait for each other.
     pub fn has_groups(&self) -> bool {
         self.limits.is_some_and(|limits| limits.has_groups())
+    }
+
+    /// Returns whether groups start jobs in proportion to their weights.
+    pub fn has_fair_shares(&self) -> bool {
+        self.limits.is_some_and(|limits| limits.is_fair)
+    }
+
+    /// Returns what a job of each group with a weight is charged, by the groups' hashes in order.
+    pub fn charges(&self) -> &[(i64, u64)] {
+        self.charges.get_or_init(|| {
+            let catalog = catalog::pinned();
+            let table = Relation::read(catalog.weight);
+            let index = Relation::read_index(catalog.weight_pkey);
+            let mut scan = table.scan(&index, &[Key::eq_i32(1, self.id)], Snapshot::Now);
+            let mut charges = Vec::new();
+            while scan.next().is_some() {
+                let row = scan.row();
+                let weight = f64::from_bits(row.i64(weight::WEIGHT) as u64);
+                charges.push((row.i64(weight::GROUP_HASH), charge_of(weight)));
+            }
+            charges
+        })
+    }
+
+    /// Returns the weight of a group. `None`: it has none, which counts as 1.
+    pub fn weight_of(&self, group: i64) -> Option<f64> {
+        let catalog = catalog::pinned();
+        let table = Relation::read(catalog.weight);
+        let index = Relation::read_index(catalog.weight_pkey);
+        let mut scan = table.scan(&index, &[Key::eq_i32(1, self.id), Key::eq_i64(2, group)], Snapshot::Now);
+        scan.next().map(|_| f64::from_bits(scan.row().i64(weight::WEIGHT) as u64))
     }
 
     /// Returns all lanes that jobs may wait in, be it for other jobs, and those of former stages.
@@ -170,6 +203,8 @@ impl Queue {
 #[derive(Default)]
 struct Cache {
     changes: u64,
+    /// True if one of the queues has fair shares.
+    has_fair: bool,
     by_name: BTreeMap<String, Rc<Queue>>,
     by_lane: BTreeMap<i32, Rc<Queue>>,
 }
@@ -312,6 +347,14 @@ pub fn by_lane(lane: i32) -> Result<Option<Rc<Queue>>> {
     Ok(remember(&scan.row()))
 }
 
+/// Returns whether groups of this lane start jobs in proportion to their weights, as far as this session has read its
+/// queue.
+pub fn is_known_as_fair(lane: i32) -> bool {
+    cached(|cache| {
+        cache.has_fair && cache.by_lane.get(&lane).is_some_and(|queue| queue.has_fair_shares() && !queue.is_held(lane))
+    })
+}
+
 /// Reads a queue from its row and keeps it for this session. `None`: the queue does not have all its lanes yet, because
 /// it is being restored.
 fn remember(row: &Row) -> Option<Rc<Queue>> {
@@ -359,6 +402,7 @@ fn remember(row: &Row) -> Option<Rc<Queue>> {
         retention: us(column::RETENTION),
         dead_retention: us(column::DEAD_RETENTION),
         limits: limits(row),
+        charges: OnceCell::new(),
         max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
         start_within: row.get(column::START_WITHIN).map(Interval::read),
         executor: executor(row),
@@ -376,6 +420,7 @@ fn remember(row: &Row) -> Option<Rc<Queue>> {
         .collect(),
     });
     cached(|cache| {
+        cache.has_fair |= queue.has_fair_shares();
         cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));
         for lane in queue.all_lanes() {
             cache.by_lane.insert(lane, Rc::clone(&queue));
@@ -415,6 +460,7 @@ fn limits(row: &Row) -> Option<Limits> {
         running: number(column::MAX_RUNNING),
         group: if is_strict { 1 } else { number(column::MAX_RUNNING_PER_GROUP) },
         is_strict,
+        is_fair: row.get(column::FAIR_SHARE).is_some(),
         rate: number(column::RATE_LIMIT),
         group_rate: number(column::RATE_LIMIT_PER_GROUP),
         period: row.get(column::RATE_PERIOD).map_or(0, |datum| Interval::read(datum).us()),

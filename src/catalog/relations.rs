@@ -66,6 +66,9 @@ relations! {
         queue: Table "queue" queue;
         queue_name: Index "queue_queue_name_key";
         queue_pkey: Index "queue_pkey";
+        /// The weights of groups.
+        weight: Table "weight" weight;
+        weight_pkey: Index "weight_pkey";
         lane: Table "lane" lane;
         lane_pkey: Index "lane_pkey";
         /// By queue.

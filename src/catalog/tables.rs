@@ -243,7 +243,8 @@ tables! {
         PROCEDURE_OWNER_ID procedure_owner_id: Option<i64> = "procedure_owner_id" INT8OID false,
         SETTINGS_BY settings_by: Option<Datum> = "settings_by" TEXTOID false,
         SETTINGS_BY_ID settings_by_id: Option<i64> = "settings_by_id" INT8OID false,
-        START_WITHIN start_within: Option<Interval> = "start_within" INTERVALOID false
+        START_WITHIN start_within: Option<Interval> = "start_within" INTERVALOID false,
+        FAIR_SHARE fair_share: Option<Datum> = "fair_share" TEXTOID false
     }
     // `queue_internal.restoring`
     restoring {
@@ -323,5 +324,12 @@ tables! {
         DIED died: i64 = "died" INT8OID true,
         LANE lane: i32 = "lane" INT4OID true,
         EXPIRED expired: Option<i64> = "expired" INT8OID false
+    }
+    // `queue_internal.weight`
+    weight {
+        QUEUE_ID queue_id: i32 = "queue_id" INT4OID true,
+        GROUP_HASH group_hash: i64 = "group_hash" INT8OID true,
+        WEIGHT weight: f64 = "weight" FLOAT8OID true,
+        GROUP_KEY group_key: Datum = "group_key" TEXTOID true
     }
 }

@@ -83,7 +83,7 @@ pub fn found(all: bool) -> Result<Vec<String>> {
          WHERE c.relnamespace OPERATOR(pg_catalog.=) 'queue_internal'::pg_catalog.regnamespace
            AND c.relkind OPERATOR(pg_catalog.=) 'r'
            AND c.relname OPERATOR(pg_catalog.<>)
-               ALL (ARRAY['queue', 'lane', 'permission', 'schedule']::pg_catalog.name[])
+               ALL (ARRAY['queue', 'weight', 'lane', 'permission', 'schedule']::pg_catalog.name[])
          ORDER BY c.relname, t.what"
     );
     spi::texts(&sql, &[all.into()])

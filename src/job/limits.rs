@@ -52,7 +52,8 @@ impl<'a> LimitCheck<'a> {
 
     /// Returns the claimer, with the present time.
     pub fn claimer(&self) -> Claimer<'_> {
-        Claimer { ending: self.ending.as_deref(), ..without_claims(self.queue, self.limits) }
+        let charges = if self.limits.is_fair { self.queue.charges() } else { &[] };
+        Claimer { ending: self.ending.as_deref(), charges, ..without_claims(self.queue, self.limits) }
     }
 
     /// Tells memory which groups of a strict queue have a failed job that waits, if memory does not know them. Until it
@@ -151,7 +152,7 @@ impl Drop for RetriesRead<'_> {
 
 /// Returns the claimer of a session that reads the gate and claims nothing.
 pub fn without_claims(queue: &Queue, limits: Limits) -> Claimer<'_> {
-    Claimer { queue: queue.id, limits, lanes: queue.lanes(), ending: None, now: time::monotonic_us() }
+    Claimer { queue: queue.id, limits, lanes: queue.lanes(), charges: &[], ending: None, now: time::monotonic_us() }
 }
 
 fn recover_first() -> Result<()> {

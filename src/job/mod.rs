@@ -46,6 +46,7 @@ pub mod steps;
 pub mod suspend;
 pub mod take;
 pub mod taker;
+pub mod throttle;
 pub mod timing;
 pub mod unique;
 pub mod wait;

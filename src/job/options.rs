@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::job::notice;
 use crate::job::start_by;
 use crate::job::timing::{StartBy, Timing};
+use crate::log::attempt;
 use crate::pg::datum::{self, Interval, text_datum};
 use crate::pg::jsonb;
 use crate::pg::memory;
@@ -124,6 +125,11 @@ impl Options {
     pub fn set_group_key(&mut self, key: Option<Datum>) -> Result<()> {
         self.group_key = key.map(|key| checked_key("group_key", key)).transpose()?;
         Ok(())
+    }
+
+    /// Returns the hash by which memory knows the group. `None`: there is no group.
+    pub fn group_hash(&self) -> Option<i64> {
+        self.group_key.map(attempt::group_hash)
     }
 
     /// Sets the group's key to the value that a binding has found in an event. A binding cannot refuse an event, so a

@@ -8,7 +8,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::run_as::RunAs;
 use crate::catalog::tables::{attempt as columns, history};
-use crate::catalog::{self, drops};
+use crate::catalog::{self, drops, queue};
 use crate::error::Result;
 use crate::log::parked;
 use crate::log::segment::{Home, Target};
@@ -129,14 +129,18 @@ fn is_first(id: i64, job_id: i64, asked: Option<i64>) -> bool {
 }
 
 fn append(target: &Target, attempts: &[New], has_moved: bool) {
+    let of_fair = with_groups(attempts);
+    let attempts = of_fair.as_deref().unwrap_or(attempts);
     let tids = insert_quietly(target, attempts);
     let segment = target.home.segment;
-    // It is not known whether moved attempts were parked.
-    let is_indexed = |new: &New| new.group_hash.is_some() && has_moved;
+    // It is not known whether moved attempts were parked. With fair shares, all that are due will be.
+    let has_fair = of_fair.is_some();
+    let is_parked = |new: &New| has_moved || has_fair && new.run_at.is_none() && queue::is_known_as_fair(new.lane);
+    let is_indexed = |new: &New| new.group_hash.is_some() && is_parked(new);
     if attempts.iter().any(is_indexed) {
         parked::fill_new(segment, &target.table, &tids, |n| {
             let new = &attempts[n];
-            let group = new.group_hash.filter(|_| has_moved)?;
+            let group = new.group_hash.filter(|_| is_parked(new))?;
             Some((new.lane, group, new.priority, new.job_id))
         });
     }
@@ -151,6 +155,19 @@ fn append(target: &Target, attempts: &[New], has_moved: bool) {
     if let Some(at) = attempts.iter().filter_map(New::expires_at).min() {
         transaction::record(ExpiryStep::Waits { at });
     }
+}
+
+/// Returns the attempts with a group for each. With fair shares, jobs without a key are the group of the empty key.
+/// `None`: no attempt is of a queue with fair shares.
+fn with_groups(attempts: &[New]) -> Option<Vec<New>> {
+    if !attempts.iter().any(|new| queue::is_known_as_fair(new.lane)) {
+        return None;
+    }
+    let keyless = group_hash(datum::text_datum(""));
+    Some(memory::collect(attempts.iter().map(|new| {
+        let group_hash = new.group_hash.or_else(|| queue::is_known_as_fair(new.lane).then_some(keyless));
+        New { group_hash, ..*new }
+    })))
 }
 
 /// Inserts attempts without telling the frontier. Returns their places.

@@ -10,6 +10,7 @@ pub mod current_job;
 pub mod doctor;
 pub mod error_groups;
 pub mod firings;
+pub mod groups;
 pub mod inputs;
 pub mod list;
 pub mod load;

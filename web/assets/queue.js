@@ -86,13 +86,13 @@ export function queue(params) {
   const risky = h("p", { class: "apart" });
   const bulks = h("div", { class: "tools" }), picks = h("div", { class: "tools" });
   const stages = stage ? null : stagesTable(name), stagePanel = h("div");
-  const times = latency(name, stage);
+  const times = latency(name, stage), groups = groupsTable(), groupPanel = h("div");
   const title = h("h1", null, stage ? `${name} / ${stage}` : name, " ", badges);
   const element = h("div", null,
     h("div", { class: "head" }, title, tools), undo,
     h("div", { class: "tiles three" }, Object.values(flow).map((tile) => tile.element)),
     h("div", { class: "two" }, panel("Last hour", minutes.element), panel("90 days", days.element)),
-    stagePanel,
+    stagePanel, groupPanel,
     h("div", { class: "two" }, times.element,
         panel("Settings", h("div", null, limits, risky), mayAct() ? button("Change", change, "quiet") : null)),
     h("section", { class: "panel" },
@@ -148,6 +148,11 @@ export function queue(params) {
         load(false), times.refresh(),
         isApart ? look("lanes", { queue: name }).then((said) => { apart = said; page.update(); }) : null,
         look("queue", { queue: name }).then((said) => { settings = said; facts(); page.update(); }),
+        look("groups", { queue: name }).then((said) => {
+          const waiting = said.filter((group) => !stage || group.stage === stage);
+          if (waiting.length && !groupPanel.firstChild) put(groupPanel, panel("Groups", groups.element));
+          groups.show(waiting);
+        }),
         look("activity", { queue: name }).then((said) => { learn(said, name); minutes.show(hour(ofStage(said)));
         page.update(); }),
         look("activity", { queue: name, span: "quarter", tz: zone }).then((said) => days.show(quarter(ofStage(said)))),
@@ -344,6 +349,21 @@ function stagesTable(name) {
     { title: "oldest", number: true, wide: true, help: "how long the oldest ready job has been ready",
         cell: (lane) => (lane.oldest === null || lane.oldest === undefined ? "" : age(lane.oldest)) },
   ], (lane) => lane.stage, { empty: "There are no stages.", kind: "rows" });
+}
+
+/** Returns the groups that have waiting jobs, in the order of their turns. */
+function groupsTable() {
+  const number = (title, cell, help) => ({ title, number: true, cell, help });
+  return new Table("Groups", [
+    { title: "group", cell: (g) => (g.group_key === null ? "no key" : g.group_key), key: (g) => g.group_key },
+    number("ahead", (g) => count(g.ahead), "how many groups come before it"),
+    number("running", (g) => count(g.running)),
+    { title: "next job", cell: (g) => h("a", { class: "id", href: href("job", { job: g.next_job_id }) },
+        String(g.next_job_id)) },
+    number("waits", (g) => age(g.waits), "how long its next job has been ready"),
+    { title: "weight", number: true, wide: true, cell: (g) => String(g.weight) },
+    { title: "throttled", wide: true, cell: (g) => (g.throttled_until ? when(g.throttled_until) : "") },
+  ], (g) => `${g.stage} ${g.group_key}`, { empty: "No group waits.", kind: "rows" });
 }
 
 /** Returns how long jobs waited and ran: in the last minute, and if the viewer asks for it in the last hour. */

@@ -207,6 +207,12 @@ const ERRORS: &str = "SELECT coalesce(json_agg(e), '[]')::text FROM (
            last_died_at, example_job_id, is_complete
     FROM queue.error_groups($1, max_jobs => $2::integer) ORDER BY jobs DESC, error LIMIT 200) AS e";
 
+const GROUPS: &str =
+    "SELECT coalesce(json_agg(g ORDER BY stage, throttled_until NULLS FIRST, ahead), '[]')::text FROM (
+    SELECT stage, left(group_key, 200) AS group_key, weight, running, next_job_id,
+    round(extract(epoch FROM clock_timestamp() - waits_since)) AS waits, ahead, throttled_until
+    FROM queue.groups($1, 50)) AS g";
+
 const TOPICS: &str = "SELECT json_build_object(
     'topics', coalesce((SELECT json_agg(t) FROM (
         SELECT topic_name AS topic, bindings, published, copies, unrouted, dropped, filter_errors, created_at
@@ -243,7 +249,7 @@ struct Page(&'static str, &'static [&'static str], Duration);
 
 const SEARCHED: &[&str] = &["queue", "states", "beyond", "filter", "field", "op", "value"];
 
-const PAGES: [Page; 15] = [
+const PAGES: [Page; 16] = [
     Page("overview", &[], Duration::from_secs(1)),
     Page("queue", &["queue"], Duration::from_secs(1)),
     Page("lanes", &["queue"], Duration::from_secs(1)),
@@ -256,6 +262,7 @@ const PAGES: [Page; 15] = [
     Page("schedules", &[], Duration::from_secs(1)),
     Page("workers", &[], Duration::from_secs(2)),
     Page("errors", &["queue", "more"], Duration::from_secs(5)),
+    Page("groups", &["queue"], Duration::from_secs(2)),
     Page("topics", &[], Duration::from_secs(1)),
     Page("flows", &["queue", "beyond"], Duration::from_secs(1)),
     Page("doctor", &[], Duration::from_secs(5)),
@@ -367,6 +374,7 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
             let most = if said("more").is_some() { "10000" } else { "2000" };
             database.look(viewer, ERRORS, &[said("queue"), Some(most)]).await
         }
+        "groups" => database.look(viewer, GROUPS, &[Some(required("queue")?)]).await,
         "topics" => database.look(viewer, TOPICS, &[]).await,
         "flows" => database.look(viewer, FLOWS, &[Some(required("queue")?), said("beyond"), hidden]).await,
         "doctor" => database.look(viewer, DOCTOR, &[]).await,

@@ -31,11 +31,11 @@ const CHANGES: [(&str, &str, &str); 7] = [
         "\n) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create'",
     ),
     (EXTENSION, "timestamptz, is_cancelled boolean)\n    LANGUAGE c ROWS 100", "timestamptz)\n    LANGUAGE c ROWS 100"),
-    (EXTENSION, "rate_limit_per_group,\n       start_within\nFROM", "rate_limit_per_group\nFROM"),
+    (EXTENSION, "start_within, fair_share\nFROM", "start_within\nFROM"),
     (
         EXTENSION,
-        "COMMENT ON COLUMN queue.queues.start_within IS\n    'How long its jobs may wait to be claimed before they \
-            expire; null: for ever.';\n",
+        "COMMENT ON COLUMN queue.queues.fair_share IS\n    'jobs: groups start jobs of the same priority in proportion \
+            to their weights; null: they do not.';\n",
         "",
     ),
     (EXTENSION, "COMMENT ON FUNCTION queue.pause IS\n", "COMMENT ON FUNCTION queue.pause IS 'It was: '\n"),

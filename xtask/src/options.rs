@@ -338,10 +338,10 @@ fn declaration(option: &Job) -> String {
 
 /// The table of a page.
 fn table(options: &[Job]) -> Vec<String> {
-    let mut lines = vec!["| Argument | Range | Meaning | NULL |".to_owned(), "|---|---|---|---|".to_owned()];
+    let mut lines = vec!["|Argument|Range|Meaning|NULL|".to_owned(), "|---|---|---|---|".to_owned()];
     lines.extend(options.iter().map(|Job { name, range, values, says, null, .. }| {
         let values = values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
-        format!("| `{name}` | {} | {says} | {null} |", range.as_ref().unwrap_or(&values))
+        format!("|`{name}`|{}|{says}|{null}|", range.as_ref().unwrap_or(&values))
     }));
     lines
 }

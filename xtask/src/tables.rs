@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use eyre::{Result, bail, eyre};
 
 /// The tables, without the number at the end of those that come several times.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 18] = [
     "attempt",
     "claim",
     "firing",
@@ -30,6 +30,7 @@ const TABLES: [&str; 17] = [
     "successor",
     "timeline",
     "total",
+    "weight",
 ];
 
 /// Rows that functions return, how the module is called that has the numbers of their columns, and before which

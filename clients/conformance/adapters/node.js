@@ -5,7 +5,7 @@ const readline = require('node:readline')
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Client } = require('pg')
 const queue = require('../../node')
-const { Advance, AesGcm, Fatal, RetryIn, Snooze, Suspend, Worker, parseJson, stringifyJson } = queue
+const { Advance, AesGcm, Fatal, RetryIn, Snooze, Suspend, Throttle, Worker, parseJson, stringifyJson } = queue
 
 const running = new Map()
 const say = (message) => process.stdout.write(stringifyJson(message) + '\n')
@@ -74,6 +74,7 @@ class Handling {
   fatal (text) { throw new Fatal(text) }
   retry_in (delay, _, { error }) { throw new RetryIn(seconds(delay), error) }
   snooze (delay) { throw new Snooze(seconds(delay)) }
+  throttle (delay, _, { group }) { throw new Throttle(typeof delay === 'string' ? delay : seconds(delay), { group }) }
 
   return_unserialisable () {
     const circular = {}

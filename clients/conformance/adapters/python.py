@@ -24,7 +24,7 @@ import psycopg  # noqa: E402
 from psycopg.conninfo import make_conninfo  # noqa: E402
 
 import pg_queue  # noqa: E402
-from pg_queue import Advance, AesGcm, Fatal, RetryIn, Snooze, Suspend, Task, Worker  # noqa: E402
+from pg_queue import Advance, AesGcm, Fatal, RetryIn, Snooze, Suspend, Task, Throttle, Worker  # noqa: E402
 
 IS_ASYNC = sys.argv[1] == "async def"
 writing = threading.Lock()
@@ -169,6 +169,9 @@ class Handling:
 
     async def do_snooze(self, action, tx):
         raise Snooze(action["snooze"])
+
+    async def do_throttle(self, action, tx):
+        raise Throttle(action["throttle"], group=action.get("group", False))
 
     async def do_advance(self, action, tx):
         if tx is None:

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pg_queue_client::{
     Advance, AesGcm, Batch, Done, Each, Failure, Fatal, Flow, Job, OnUnknown, Options, Publish, RetryIn, Snooze, Step,
-    Stopper, Suspend, Task, Upon, Worker,
+    Stopper, Suspend, Task, Throttle, Upon, Worker,
 };
 use serde_json::{Value, json};
 use tokio_postgres::{Client, GenericClient, NoTls};
@@ -195,6 +195,12 @@ impl<'a> Handling<'a> {
             "fatal" => return Err(Fatal(text(&value)).into()),
             "retry_in" => return Err(RetryIn(seconds(&value), text(more("error"))).into()),
             "snooze" => return Err(Snooze(seconds(&value)).into()),
+            "throttle" => {
+                let group = more("group").as_bool().unwrap_or_default();
+                let asked = value.as_str().map(|header| Throttle::retry_after(header).expect("a header"));
+                let Throttle { delay, .. } = asked.unwrap_or_else(|| Throttle { delay: seconds(&value), group });
+                return Err(Throttle { delay, group }.into());
+            }
             "advance" => {
                 let payload = value.get("payload").cloned();
                 let stage = value["stage"].as_str().map(str::to_owned);
@@ -302,8 +308,8 @@ impl<'a> Handling<'a> {
     }
 }
 
-const NAMES: &str = "transaction each return fail fail_unreadably fatal retry_in snooze advance suspend note wait \
-    progress \
+const NAMES: &str = "transaction each return fail fail_unreadably fatal retry_in snooze throttle advance suspend note \
+    wait progress \
     read_inputs step complete enqueue sql";
 
 fn done(end: Option<End>) -> Done {

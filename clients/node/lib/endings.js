@@ -5,7 +5,7 @@ const { inspect } = require('node:util')
 const { array, interval, time } = require('./checks')
 const { NoConnection } = require('./connection')
 const { stringify } = require('./json')
-const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend } = require('./outcomes')
+const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle } = require('./outcomes')
 
 const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released',
     none: 'completed' }
@@ -97,6 +97,10 @@ function threw (job, error, { log, trace }) {
 function unfinished (job, error, { log, trace }) {
   if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return stopped(job)
   if (error instanceof AlreadyDone) return new Ending(job, 'complete')
+  if (error instanceof Throttle) {
+    const throttle = error.group ? 'group' : 'queue'
+    return new Ending(job, 'release', { delay: interval(error.delay), throttle })
+  }
   if (error instanceof Snooze) return new Ending(job, 'release', { delay: interval(error.delay) })
   if (error instanceof NoConnection) {
     const reason = `a job lacks a connection: ${error.message}`

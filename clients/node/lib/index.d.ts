@@ -194,6 +194,14 @@ export class Snooze extends Error {
   readonly delay: Duration
 }
 /**
+ * Releases the job as `Snooze` does. Until then no worker starts a job of its queue, or of its group with `group`: for
+ * instance because a service has answered 429. `delay` may be the text of a header `Retry-After`: seconds or a date.
+ */
+export class Throttle extends Snooze {
+  constructor (delay: Duration | string, options?: { group?: boolean })
+  readonly group: boolean
+}
+/**
  * Thrown by `transaction` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass: the
  * worker completes the job.
  */

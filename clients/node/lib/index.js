@@ -5,8 +5,8 @@ const producers = require('./enqueue')
 const { Batch } = require('./batch')
 const { AesGcm, UnknownCodec } = require('./codec')
 const { parse: parseJson, stringify: stringifyJson } = require('./json')
-const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend } = require('./outcomes')
+const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle } = require('./outcomes')
 const { Worker } = require('./worker')
 
 module.exports = { ...producers, Advance, AesGcm, AlreadyDone, Batch, Fatal, RetryIn, Snooze, Stopped, Suspend,
-    UnknownCodec, Worker, parseJson, stringifyJson }
+    Throttle, UnknownCodec, Worker, parseJson, stringifyJson }

@@ -1,7 +1,7 @@
 'use strict'
 // What a handler returns or raises to end an attempt in another way than by a result or an error.
 
-const { interval } = require('./checks')
+const { boolean, interval, refuse } = require('./checks')
 const { stringify } = require('./json')
 
 class Outcome extends Error {
@@ -27,6 +27,22 @@ class Snooze extends Outcome {
     interval(delay)
     this.delay = delay
   }
+}
+
+// Releases the job as `Snooze` does. Until then no worker starts a job of its queue, or of its group with `group`: for
+// instance because a service has answered 429. `delay` may be the text of a header `Retry-After`: seconds or a date.
+class Throttle extends Snooze {
+  constructor (delay, { group = false } = {}) {
+    super(typeof delay === 'string' ? retryAfter(delay) : delay)
+    this.group = boolean(group, 'group')
+  }
+}
+
+// Returns the milliseconds from now on.
+function retryAfter (header) {
+  const at = /^\s*\d+\s*$/.test(header) ? Date.now() + Number(header) * 1000 : Date.parse(header)
+  return Number.isNaN(at) ? refuse('delay', 'a length of time or the text of a header Retry-After', header)
+      : Math.max(at - Date.now(), 0)
 }
 
 // Thrown by `transaction` of a worker with `effects`: an earlier attempt has committed the effects. Let it pass: the
@@ -56,4 +72,4 @@ class Suspend {
 
 const json = (value) => value == null ? null : stringify(value)
 
-module.exports = { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, json }
+module.exports = { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle, json }

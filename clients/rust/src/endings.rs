@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::event::EventKind;
-use crate::outcome::{Advance, Done, Failure, StopReason, Suspend};
+use crate::outcome::{Advance, Done, Failure, StopReason, Suspend, Throttle};
 use crate::shared::Shared;
 use crate::sql::{interval, timestamp};
 
@@ -82,6 +82,10 @@ impl Ending {
             Err(Failure::Stopped) => Self::stopped(shared),
             Err(Failure::Lost(error)) => Self::failure(shared, &error, None, false),
             Err(Failure::Snooze(delay)) => Self::new(shared, "release", [("delay", interval(delay).into())]),
+            Err(Failure::Throttle(Throttle { delay, group })) => {
+                let what = if group { "group" } else { "queue" };
+                Self::new(shared, "release", [("delay", interval(delay).into()), ("throttle", what.into())])
+            }
             Err(Failure::Fatal(error)) => Self::failure(shared, &error, None, true),
             Err(Failure::Retry { error, delay }) => Self::failure(shared, &error, delay, false),
             Err(Failure::Unknown(error)) => Self::failure(shared, &error, None, false),

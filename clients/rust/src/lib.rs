@@ -48,7 +48,7 @@ pub use flow::{Flow, Task, enqueue_flow, reject, resolve, seal};
 /// What the hooks of a [`Codec`] return: `Box::pin(async move { … })`.
 pub use futures_util::future::BoxFuture;
 pub use job::{Input, Job, JobTransaction, OpenStep, Step};
-pub use outcome::{Advance, Done, Failure, Fatal, RetryIn, Snooze, StopReason, Stopped, Suspend};
+pub use outcome::{Advance, Done, Failure, Fatal, RetryIn, Snooze, StopReason, Stopped, Suspend, Throttle};
 pub use publish::{Publish, publish};
 pub use settings::{Next, OnUnknown, WorkerError};
 pub use upon::Upon;

@@ -110,6 +110,8 @@ pub enum Failure {
     Fatal(String),
     /// The job is released, and the attempt is not counted. The job runs again after the delay.
     Snooze(Duration),
+    /// As `Snooze`, and no worker starts a job of the queue, or of the group, during the delay.
+    Throttle(Throttle),
     /// The handler has stopped because of [`crate::Job::check`].
     Stopped,
     /// The server has said this of a lost lease, of this attempt or of another one.
@@ -132,6 +134,9 @@ impl<E: Error + 'static> From<E> for Failure {
         }
         if let Some(Snooze(delay)) = any.downcast_ref() {
             return Failure::Snooze(*delay);
+        }
+        if let Some(throttle) = any.downcast_ref() {
+            return Failure::Throttle(*throttle);
         }
         if any.is::<Stopped>() {
             return Failure::Stopped;
@@ -164,6 +169,30 @@ pub struct Fatal(pub String);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Snooze(pub Duration);
 
+/// Releases the job as [`Snooze`] does. Until then no worker starts a job of its queue or group: for instance because a
+/// service has answered 429.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Throttle {
+    /// How long the job, and the queue or the group, have to wait.
+    pub delay: Duration,
+    /// Whether only the job's group waits.
+    pub group: bool,
+}
+
+impl Throttle {
+    /// Returns the throttle of a queue that a header `Retry-After` asks for. `None`: it is neither seconds nor a date.
+    pub fn retry_after(header: &str) -> Option<Self> {
+        let delay = match header.trim().parse() {
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => {
+                let at = httpdate::parse_http_date(header).ok()?;
+                at.duration_since(SystemTime::now()).unwrap_or_default()
+            }
+        };
+        Some(Self { delay, group: false })
+    }
+}
+
 /// The error that [`crate::Job::check`] returns if the handler is to stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stopped(pub StopReason);
@@ -186,6 +215,12 @@ impl fmt::Display for Snooze {
     }
 }
 
+impl fmt::Display for Throttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("throttled")
+    }
+}
+
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the handler is to stop: {}", self.0)
@@ -195,4 +230,5 @@ impl fmt::Display for Stopped {
 impl Error for RetryIn {}
 impl Error for Fatal {}
 impl Error for Snooze {}
+impl Error for Throttle {}
 impl Error for Stopped {}

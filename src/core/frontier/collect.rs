@@ -19,12 +19,10 @@ impl Frontier<'_> {
     /// of several the first one.
     pub(super) fn wake_collector(&mut self, slot: LaneSlot) -> Option<u32> {
         if let Some(collector) = self.backlog.lanes[slot].collected.collector {
-            let room = self.room_now(slot);
-            let lanes = &mut self.backlog.lanes;
-            let lane = &lanes[slot];
-            let is_full = lane.startable().is_none_or(|count| count >= lane.collected.batch.min(room));
+            let enough = self.backlog.lanes[slot].collected.batch.min(self.room_now(slot));
+            let is_full = self.backlog.startable(slot, enough).is_none_or(|count| count >= enough);
             let is_asleep = self.sessions[collector].waiting != 0;
-            return (is_full && is_asleep).then(|| self.sessions.wake(lanes, collector, slot));
+            return (is_full && is_asleep).then(|| self.sessions.wake(&mut self.backlog.lanes, collector, slot));
         }
         let lanes = &mut self.backlog.lanes;
         let woken = self.sessions.least_lingering(lanes, slot)?;
@@ -53,8 +51,8 @@ impl Frontier<'_> {
         let Some(slot) = self.backlog.lane_or_create(instance, lane) else { return Collect::Take };
         *self.backlog.now = now.max(*self.backlog.now);
         let session = SessionSlot::new(number);
+        let known = self.backlog.known(slot, want);
         let lanes = &mut self.backlog.lanes;
-        let known = lanes[slot].known();
         lanes.head.collected += u32::from(lanes[slot].collected.batch == 0);
         let collected = &mut lanes[slot].collected;
         if collected.batch == 0 {
@@ -70,7 +68,7 @@ impl Frontier<'_> {
         if now < due && !is_closed && unread.has_more() && !unread.is_read() && unread.len < enough {
             return Collect::Read;
         }
-        let count = self.backlog.lanes[slot].startable().filter(|_| !is_closed);
+        let count = self.backlog.startable(slot, enough).filter(|_| !is_closed);
         let waits = count.is_some_and(|count| count > 0 && count < enough) && now < due;
         if !waits || !self.backlog.lanes.may_be_waited_for(slot) {
             return Collect::Take;

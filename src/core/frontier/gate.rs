@@ -256,11 +256,12 @@ impl Frontier<'_> {
         self.backlog.gates.of_queue(instance, queue).is_some()
     }
 
-    /// Returns a monotonic time before which no gate opens that a rate has closed, over all instances.
+    /// Returns a monotonic time before which nothing opens that a rate or a worker has closed, over all instances.
     pub fn next_opening(&self) -> Option<i64> {
         let of_gate = Some(self.backlog.gates.head.opens_at).filter(|&at| at != 0);
         let of_group = self.backlog.groups.first_resting().map(|(_, at)| at);
-        of_gate.into_iter().chain(of_group).min()
+        let of_lane = Some(self.backlog.lanes.head.opens_at).filter(|&at| at != 0);
+        of_gate.into_iter().chain(of_group).chain(of_lane).min()
     }
 
     /// Opens the gates whose time has come, and gives turns to groups whose rest has ended. Returns a session to wake.
@@ -268,10 +269,19 @@ impl Frontier<'_> {
     pub fn open_gates(&mut self, now: i64) -> Option<u32> {
         *self.backlog.now = now.max(*self.backlog.now);
         while let Some((slot, _)) = self.backlog.groups.first_resting().filter(|&(_, at)| at <= now) {
-            let Group { instance, lane, .. } = self.backlog.groups[slot];
+            let Group { instance, lane, closed_until, .. } = self.backlog.groups[slot];
             self.backlog.unlist(slot);
+            if closed_until <= now {
+                self.backlog.groups[slot].closed_until = 0;
+            }
+            self.backlog.come_back(slot);
             self.backlog.relist(slot);
             if let Some(session) = self.pass_on(instance, lane) {
+                return Some(session);
+            }
+        }
+        while let Some(slot) = self.backlog.open_lane() {
+            if let Some(session) = self.wake_next(slot) {
                 return Some(session);
             }
         }
@@ -353,9 +363,10 @@ impl Backlog<'_> {
         room
     }
 
-    /// True if the lane's gate is closed.
+    /// True if the lane's gate is closed, or the lane is throttled.
     pub(super) fn gate_is_closed(&self, lane: LaneSlot) -> bool {
-        self.lanes[lane].gate.is_some_and(|gate| self.gates[gate].is_closed())
+        self.lanes[lane].closed_until > *self.now
+            || self.lanes[lane].gate.is_some_and(|gate| self.gates[gate].is_closed())
     }
 
     /// True if no job of the gate's groups runs and no session serves one of these groups.

@@ -21,8 +21,8 @@ pub enum Standing {
     /// Nothing of it waits and nothing of it runs: it stands among the idle groups of its lane. It is remembered for a
     /// while, so that other groups come first.
     Idle,
-    /// It has waiting jobs and is at its rate until the time in `order`: it stands among the resting groups of all
-    /// lanes.
+    /// It has waiting jobs and is at its rate until the time in `order`, or it is throttled until then: it stands among
+    /// the resting groups of all lanes.
     Resting,
     /// The attempt that must run first is not due. It stands in no list.
     Held,
@@ -78,9 +78,17 @@ pub struct Group {
     /// The sort key in a tree: the urgency, or the time until which the group rests. It does not change while the group
     /// is in the tree.
     pub(super) order: i64,
+    /// What the group was charged for the jobs that it has started: see `passes`. It does not change while the group is
+    /// in a tree.
+    pub(super) pass: u64,
     /// No attempt of the group that may start has a smaller priority. The value does not change while the group has a
     /// turn.
     pub(super) urgency: i32,
+    /// True if it was charged for a job since it has this slot.
+    pub(super) was_charged: bool,
+    /// The monotonic time until which no job of it starts: a worker has throttled it. 0, or in the past: it is not
+    /// throttled.
+    pub(super) closed_until: i64,
     /// Its neighbours in a list, or its right and left child in a tree.
     pub(super) next: Option<GroupSlot>,
     pub(super) prev: Option<GroupSlot>,
@@ -103,6 +111,12 @@ impl Listed for Group {
 }
 
 impl Group {
+    /// Returns the key by which trees sort it.
+    #[inline]
+    pub(super) fn key_in_tree(&self) -> (i64, u64) {
+        (self.order, self.pass)
+    }
+
     /// Returns the gate of a slot that is in use.
     #[inline]
     pub(super) fn gate(&self) -> GateSlot {
@@ -120,10 +134,11 @@ impl Group {
         self.served_by().is_some()
     }
 
-    /// True if it may be forgotten to make room for another group. Resting groups never are: there is a slot for each
-    /// group with a record of its starts.
+    /// True if it may be forgotten to make room for another group. Groups at their rate never are: there is a slot for
+    /// each group with a record of its starts.
     pub(super) fn may_be_evicted(&self) -> bool {
-        self.gate.is_some() && self.running == 0 && !self.is_served() && self.standing != Standing::Resting
+        let rests = self.standing == Standing::Resting && self.closed_until == 0;
+        self.gate.is_some() && self.running == 0 && !self.is_served() && !rests
     }
 
     /// Returns the smallest position to which parking has moved it since a session began to serve it.
@@ -163,7 +178,7 @@ impl Group {
     }
 }
 
-const _: () = assert!(size_of::<Group>() == 112 && size_of::<Option<GroupSlot>>() == 4);
+const _: () = assert!(size_of::<Group>() == 128 && size_of::<Option<GroupSlot>>() == 4);
 
 /// Returns the key under which a gate finds a group. In a queue with stages each lane has a group of its own.
 pub(super) fn key_of(lane: i32, hash: i64) -> i64 {

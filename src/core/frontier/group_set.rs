@@ -28,6 +28,8 @@ pub struct GroupsHead {
     pub(super) used: u32,
     /// How many groups are being served by sessions.
     pub(super) served: u32,
+    /// How many groups were ever throttled: then their rests are compared with the present time.
+    pub(super) throttled: u32,
     slots: FreeSlots<of::Group>,
     ahead_slots: FreeSlots<of::Ahead>,
     /// The groups of all lanes that have waiting jobs and are at their rate, in the order in which they may start jobs
@@ -58,6 +60,11 @@ impl<'a> GroupSet<'a> {
 
     pub(super) fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.groups.slots()
+    }
+
+    /// Returns how many slots there are.
+    pub(super) fn size(&self) -> usize {
+        self.groups.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
@@ -150,6 +157,22 @@ impl<'a> GroupSet<'a> {
     /// wait longest.
     pub(super) fn last_of(&self, lists: &Lists) -> Option<GroupSlot> {
         lists.idle.0.or_else(|| lists.turns.last(&self.groups))
+    }
+
+    /// Returns the first of these turns with this sort key.
+    pub(super) fn first_with(&self, turns: Turns, order: i64) -> Option<GroupSlot> {
+        turns.first_of(&self.groups, order)
+    }
+
+    /// Returns the groups of these turns in their order.
+    pub(super) fn in_turn(&self, turns: Turns) -> impl Iterator<Item = GroupSlot> {
+        std::iter::successors(turns.first(), |&slot| Turns::after(&self.groups, slot))
+    }
+
+    /// Returns how many attempts of a group are parked. `None`: memory does not know all of them.
+    pub(super) fn parked(&self, group: GroupSlot) -> Option<u32> {
+        let ahead = &self.ahead[self.groups[group].ahead?];
+        (ahead.read_to == Rank::MAX).then(|| ahead.waiting().len() as u32)
     }
 
     /// Returns the resting group whose rest ends first, and when.

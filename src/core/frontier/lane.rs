@@ -38,6 +38,8 @@ pub struct Lane {
     pub(super) waiters_first: Option<NodeSlot>,
     pub(super) waiters_last: Option<NodeSlot>,
     pub(super) last_used: u64,
+    /// The monotonic time until which no job of it starts: a worker has throttled its queue. 0: it is not throttled.
+    pub(super) closed_until: i64,
     /// Its queue's gate. `None`: there is no gate, or no claim from this lane has passed it yet.
     pub(super) gate: Option<GateSlot>,
     pub(super) groups: Lists,
@@ -107,11 +109,6 @@ impl Lane {
         self.len + self.groups.turns.len()
     }
 
-    /// As [`Self::known`]. `None`: there may be more.
-    pub(super) fn startable(&self) -> Option<u32> {
-        (!self.has_more() && !self.is_read()).then(|| self.known())
-    }
-
     /// Counts a job that comes. If it is the first one of a batch, the batch begins. What a claim takes does not count
     /// here, as it may take a batch in several holds of the lock.
     pub(super) fn count_in_batch(&mut self, now: i64) {
@@ -162,6 +159,8 @@ pub struct Lists {
     pub(super) serving: u32,
     /// How many attempts of this lane were handed out.
     pub(super) served: u64,
+    /// The pass of the group whose job was handed out last, before the charge for it.
+    pub(super) pass: u64,
     /// 1: if a group has a turn, the next hand-out is that group's.
     pub(super) is_groups_turn: u8,
     /// 1: a group was forgotten since the last hand-out to make room for another one.

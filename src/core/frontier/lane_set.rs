@@ -24,6 +24,8 @@ pub struct LanesHead {
     pub(super) collected: u32,
     /// How many lanes have waiting sessions.
     pub(super) waited: u32,
+    /// A monotonic time before which no throttled lane opens. 0: no lane is throttled.
+    pub(super) opens_at: i64,
 }
 
 /// The lanes in memory.
@@ -53,6 +55,10 @@ impl<'a> LaneSet<'a> {
     #[inline]
     pub(super) fn slots(&self) -> impl DoubleEndedIterator<Item = LaneSlot> + use<> {
         self.lanes.slots()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter()
     }
 
     /// Returns the first lane that `is_it`.

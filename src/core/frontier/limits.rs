@@ -21,6 +21,8 @@ pub struct Limits {
     pub group: u32,
     /// Whether the jobs of a group run one by one, so that a job that is waiting for its retry blocks the others.
     pub is_strict: bool,
+    /// Whether groups start jobs of the same priority in proportion to their weights.
+    pub is_fair: bool,
     /// How many jobs may start within any `period`.
     pub rate: u32,
     /// How many jobs of each group may start within any `period`, in each lane.
@@ -30,9 +32,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether groups are limited.
+    /// Whether groups take turns.
     pub fn has_groups(&self) -> bool {
-        self.group > 0 || self.group_rate > 0
+        self.group > 0 || self.group_rate > 0 || self.is_fair
     }
 
     /// Returns how many jobs of each group may run at the same time.
@@ -50,6 +52,8 @@ pub struct Claimer<'a> {
     pub limits: Limits,
     /// Its lanes, at most [`GATE_LANES`].
     pub lanes: &'a [i32],
+    /// The charges of groups with a weight other than 1, by the groups' hashes in order.
+    pub charges: &'a [(i64, u64)],
     /// The attempts of the queue that the claim's open transaction is ending. They count for other sessions' claims,
     /// not for this one. `None`: there are none.
     pub ending: Option<&'a Ending>,
@@ -105,7 +109,7 @@ impl Gate {
         &self.lanes[..self.len as usize]
     }
 
-    /// Whether groups are limited.
+    /// Whether groups take turns.
     pub(super) fn has_groups(&self) -> bool {
         self.limits.has_groups()
     }

@@ -185,10 +185,12 @@ impl Backlog<'_> {
     }
 
     /// True if an entry of this group may be taken without a turn, because the group was not served recently. Groups
-    /// with nothing but a rate take turns only for attempts that had to wait.
+    /// with nothing but a rate take turns only for attempts that had to wait. With fair shares all take turns.
     fn may_go_first(&self, lane: LaneSlot, group: GroupSlot) -> bool {
         let group = &self.groups[group];
-        if self.gates.is_retrying(group.gate(), group.lane, group.hash)
+        if self.limits_of(group).is_fair
+            || self.is_throttled(group)
+            || self.gates.is_retrying(group.gate(), group.lane, group.hash)
             || !self.has_place_for_one(group)
             || self.is_at_rate(group.gate(), group.lane, group.hash)
         {
@@ -211,7 +213,7 @@ impl Backlog<'_> {
     /// its entry. Returns false if the group is not managed or no longer managed, so that the attempt belongs into
     /// `ready`.
     pub(super) fn park(&mut self, lane: LaneSlot, entry: &Ready) -> bool {
-        let Some(slot) = self.group_of(lane, entry) else { return false };
+        let Some(slot) = self.group_of(lane, entry).or_else(|| self.new_fair_group(lane, entry)) else { return false };
         if self.may_go_first(lane, slot) {
             if self.groups[slot].standing == Standing::Idle {
                 self.forget_group(slot);
@@ -220,7 +222,10 @@ impl Backlog<'_> {
         }
         let group = &mut self.groups[slot];
         let is_only = group.from() == Rank::MAX && !group.is_served();
-        group.go_back(entry.rank.before());
+        if is_only {
+            self.catch_up(lane, slot, entry.rank.priority);
+        }
+        self.groups[slot].go_back(entry.rank.before());
         if is_only {
             self.groups.keep_ahead(slot, &[*entry], Rank::MAX);
         } else {
@@ -259,6 +264,7 @@ impl Backlog<'_> {
                 let is_in_way = waits && (spill < Rank::MAX || self.room_for(group, 0) > u32::from(wanted));
                 Standing::Served { is_in_way, has_news, wanted, by, spill }
             }
+            _ if self.is_throttled(group) => return (Standing::Resting, group.closed_until),
             _ if !waits || !self.has_place_for_one(group) => {
                 if group.running == 0 {
                     Standing::Idle
@@ -294,6 +300,9 @@ impl Backlog<'_> {
 
     /// Returns how many attempts of a group may start, if `own` of its running attempts do not count.
     pub(super) fn room_for(&self, group: &Group, own: u32) -> u32 {
+        if self.is_throttled(group) {
+            return 0;
+        }
         let limit = self.limits_of(group).most_of_group();
         let places = limit.saturating_add(own).saturating_sub(group.running);
         places.min(self.rate_room(group.gate(), group.lane, group.hash))
@@ -312,6 +321,10 @@ impl Backlog<'_> {
     /// Notes that an attempt of a group is no longer taken. `was_running`: the group has counted it.
     pub(super) fn leave_group(&mut self, slot: GroupSlot, was_running: bool) {
         self.groups[slot].running -= u32::from(was_running);
+        let group = &self.groups[slot];
+        if group.standing == Standing::Blocked && group.from() < Rank::MAX {
+            self.come_back(slot);
+        }
         // The attempt may be the one that held the group.
         self.group_changed(slot);
     }

@@ -38,7 +38,7 @@ pub struct Head {
 impl Head {
     /// True if `now` must be set before each call.
     pub fn needs_now(&self) -> bool {
-        self.starts.used > 0 || self.lanes.collected > 0
+        self.starts.used > 0 || self.lanes.collected > 0 || self.lanes.opens_at != 0 || self.groups.throttled > 0
     }
 }
 

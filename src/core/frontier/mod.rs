@@ -30,6 +30,7 @@ mod lanes;
 mod limits;
 mod managed;
 mod memory;
+mod passes;
 mod push;
 mod rank;
 mod rates;
@@ -48,9 +49,11 @@ mod slots;
 mod start_set;
 mod starts;
 mod take;
+mod throttle;
 mod turn_end;
 mod turns;
 mod waiters;
+mod waiting_groups;
 mod window;
 
 pub use ahead::Ahead;
@@ -63,6 +66,7 @@ pub use lane::Lane;
 pub use lane_set::LaneSet;
 pub use limits::{Claimer, GATE_LANES, Gate, Limits};
 pub use memory::{Arrays, Backlog, Frontier, Head};
+pub use passes::charge_of;
 pub use rank::{Place, Rank};
 pub use ready::Ready;
 pub use retries::Retrying;
@@ -73,6 +77,7 @@ pub use session_set::SessionSet;
 pub use several::Lanes;
 pub use start_set::StartSet;
 pub use starts::{NODES_PER_RATE, PastStart, Rate, Starts};
+pub use waiting_groups::{SLOTS_PER_CALL, WaitingGroup};
 
 #[cfg(test)]
 mod tests;

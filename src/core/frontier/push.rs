@@ -30,7 +30,9 @@ impl Frontier<'_> {
         let backlog = &self.backlog;
         self.running.find(instance, entry.id).is_some()
             || entry.place.is_indexed && backlog.group_slot(instance, lane, entry.group).is_some()
-            || backlog.lanes.find(instance, lane).is_some_and(|slot| backlog.lanes[slot].keeps(entry.rank))
+            || backlog.lanes.find(instance, lane).is_some_and(|slot| {
+                backlog.lanes[slot].keeps(entry.rank) || entry.place.is_indexed && backlog.has_fair_shares(slot)
+            })
     }
 
     fn learn(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<LaneSlot> {

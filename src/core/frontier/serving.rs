@@ -83,7 +83,9 @@ impl Backlog<'_> {
                 let (instance, id) = (self.lanes[lane].instance, self.lanes[lane].id);
                 let is_managed = self.group_of(lane, &entry).is_some();
                 if !is_managed
-                    && (self.gates.is_retrying(gate, id, entry.group) || self.is_at_rate(gate, id, entry.group))
+                    && (self.gates[gate].limits.is_fair
+                        || self.gates.is_retrying(gate, id, entry.group)
+                        || self.is_at_rate(gate, id, entry.group))
                 {
                     // Only the logs say which job of a strict group must run first, so the session reads the group from
                     // them.
@@ -171,6 +173,7 @@ impl Backlog<'_> {
             let waits = group.position < Rank::MAX
                 && !group.is_served()
                 && group.standing != Standing::Held
+                && !self.is_throttled(group)
                 && group.urgency <= most;
             let is_first = best.is_none_or(|best| group.urgency < self.groups[best].urgency);
             let limits = self.limits_of(group);
@@ -201,7 +204,9 @@ impl Backlog<'_> {
         wanted: usize,
         up_to: i32,
     ) -> Turn {
-        let wanted = wanted.min(self.room_of(slot, ending) as usize).max(1);
+        // With fair shares another group comes after one job.
+        let most = if self.limits_of(&self.groups[slot]).is_fair { 1 } else { self.room_of(slot, ending) as usize };
+        let wanted = wanted.min(most).max(1);
         self.unlist(slot);
         self.groups.forget_ahead(slot);
         let known_to = self.lane_of(slot).map_or(i32::MAX, |lane| self.known_to(lane));

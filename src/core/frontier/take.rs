@@ -153,6 +153,9 @@ impl Frontier<'_> {
     ) -> Take {
         let Some(slot) = self.backlog.lane_or_create(instance, lane) else { return Take::NoLane };
         let Ok(gate) = self.pass(instance, slot, claimer) else { return Take::NoGate };
+        if self.backlog.lanes[slot].closed_until > *self.backlog.now {
+            return Take::Closed;
+        }
         let mut room = out.len();
         let mut groups_gate = None;
         if let (Some(gate), Some(claimer)) = (gate, claimer) {
@@ -180,13 +183,13 @@ impl Frontier<'_> {
             if self.drop_taken(slot, &entry, ahead) {
                 continue;
             }
-            let missing = if taking.taken == places {
-                Some(Take::NoPlace)
-            } else {
-                let gate = groups_gate.filter(|_| entry.group != 0);
-                let has_group =
-                    gate.is_none_or(|gate| self.backlog.group_or_create(instance, lane, gate, entry.group).is_some());
-                (!has_group).then_some(Take::Full)
+            let has_place = taking.taken < places;
+            let groups_gate = groups_gate.filter(|_| entry.group != 0 && has_place);
+            let group = groups_gate.and_then(|gate| self.backlog.group_or_create(instance, lane, gate, entry.group));
+            let missing = match groups_gate {
+                _ if !has_place => Some(Take::NoPlace),
+                Some(_) if group.is_none() => Some(Take::Full),
+                _ => None,
             };
             match missing {
                 Some(answer) if taking.taken == 0 => return answer,
@@ -195,7 +198,17 @@ impl Frontier<'_> {
             }
             match ahead {
                 Some(group) => self.backlog.pop_ahead(group),
-                None => self.backlog.lanes.remove_ready(slot, &entry),
+                None => {
+                    self.backlog.lanes.remove_ready(slot, &entry);
+                    if let Some(group) = group {
+                        // In strict order it can have a turn.
+                        self.backlog.unlist(group);
+                        self.backlog.catch_up(slot, group, entry.rank.priority);
+                    }
+                }
+            }
+            if let (Some(group), Some(claimer)) = (group, claimer) {
+                self.backlog.charge(group, claimer);
             }
             self.add_claimed(instance, lane, owner, entry, gate);
             out[taking.taken] = entry;

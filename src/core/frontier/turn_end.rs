@@ -15,6 +15,7 @@ use super::slot::{GateSlot, GroupSlot, LaneSlot, SessionSlot};
 /// The end of a turn: what the session may take of what it has found.
 struct TurnEnd<'s> {
     served: &'s Served<'s>,
+    claimer: &'s Claimer<'s>,
     group: GroupSlot,
     gate: GateSlot,
     /// The lane, if nothing may pass an earlier attempt of the group that is not parked.
@@ -59,6 +60,7 @@ impl TurnEnd<'_> {
                 continue;
             }
             if let Some(first) = self.earlier(frontier, instance, &entry) {
+                frontier.backlog.charge(self.group, self.claimer);
                 frontier.add_claimed(instance, lane, owner, first, Some(self.gate));
                 self.add(first, out);
             }
@@ -67,6 +69,7 @@ impl TurnEnd<'_> {
                 group.position = group.position.min(entry.rank.before());
                 return &self.served.found[nth..];
             }
+            frontier.backlog.charge(self.group, self.claimer);
             frontier.add_claimed(instance, lane, owner, entry, Some(self.gate));
             self.add(entry, out);
         }
@@ -102,13 +105,18 @@ impl Frontier<'_> {
         let lane_slot = self.backlog.lanes.find(instance, lane);
         self.count_ending(instance, gate, claimer.ending);
         // The gate has the claim's settings, because the claim has just passed it.
-        let mut room = lane_slot.map_or(0, |_| self.backlog.room(gate, claimer));
+        // A worker may have throttled the lane since the turn began.
+        let open = lane_slot.filter(|&lane| self.backlog.lanes[lane].closed_until <= *self.backlog.now);
+        let mut room = open.map_or(0, |_| self.backlog.room(gate, claimer));
         room = room.min(self.backlog.room_of(slot, claimer.ending));
         room = room.min(self.running.places(instance, lane)).min(out.len() as u32);
         // If the group is less urgent than expected, all other known attempts count.
         self.backlog.unlist(slot);
         let others = lane_slot.map_or(i32::MAX, |lane| self.backlog.next_of_others(lane, claimer.ending));
         let group = self.backlog.groups[slot];
+        if self.backlog.limits_of(&group).is_fair {
+            room = room.min(turn.wanted as u32);
+        }
         // An attempt that must run first may have come while the session looked for one.
         if served.is_free && !self.backlog.gates.retrying_is_over(gate, lane, group.hash) {
             room = 0;
@@ -118,7 +126,7 @@ impl Frontier<'_> {
         let is_first = turn.must_look && !served.is_free;
         let ordered = lane_slot.filter(|_| self.backlog.is_strict(&group) && !is_first);
         let up_to = others.min(turn.up_to).max(turn.urgency);
-        let mut end = TurnEnd { served, group: slot, gate, ordered, room, up_to, taken: 0 };
+        let mut end = TurnEnd { served, claimer, group: slot, gate, ordered, room, up_to, taken: 0 };
         let left = end.take(self, &group, owner, out);
         let kept = if is_first { &[] } else { left };
         let next = left.first().map(|entry| entry.rank.priority);

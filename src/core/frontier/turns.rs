@@ -1,11 +1,12 @@
-//! Sorts groups: the smaller `order` first, and by arrival among equals. The owner of a tree decides whether `order` is
-//! the urgency or a time. The tree is an intrusive treap (Seidel, Aragon 1996) over the slots of groups. The smallest
-//! group is known, the largest is a few steps away, and an insertion or removal takes logarithmic time under the lock.
-//! A heap does not know the largest, and it defers work that a single claim would then have to do for all.
+//! Sorts groups: the smaller `order` first, then the smaller `pass`, and by arrival among equals. The owner of a tree
+//! decides whether `order` is the urgency or a time. The tree is an intrusive treap (Seidel, Aragon 1996) over the
+//! slots of groups. The smallest group is known, the largest is a few steps away, and an insertion or removal takes
+//! logarithmic time under the lock. A heap does not know the largest, and it defers work that a single claim would then
+//! have to do for all.
 //!
 //! The place in the tree implies the arrival, so no time of arrival is kept.
 //!
-//! Invariant: `Group::order` does not change while the group is in a tree.
+//! Invariant: `Group::order` and `Group::pass` do not change while the group is in a tree.
 
 use super::group::Group;
 use super::slot::GroupSlot;
@@ -52,6 +53,23 @@ impl Turns {
         Some(at)
     }
 
+    /// Returns the slot of the group that comes after this one.
+    pub(super) fn after(groups: &Slots<'_, Group>, mut this: GroupSlot) -> Option<GroupSlot> {
+        if let Some(mut next) = groups[this].next {
+            while let Some(before) = groups[next].prev {
+                next = before;
+            }
+            return Some(next);
+        }
+        loop {
+            let up = groups[this].up?;
+            if groups[up].prev == Some(this) {
+                return Some(up);
+            }
+            this = up;
+        }
+    }
+
     /// Replaces `from` by `to` below its parent.
     fn replace(&mut self, groups: &mut Slots<'_, Group>, from: GroupSlot, to: Option<GroupSlot>) {
         let up = groups[from].up;
@@ -65,15 +83,29 @@ impl Turns {
         }
     }
 
-    /// Adds a group behind those with an equal `order`. The group must be in no list.
+    /// Returns the first group with this `order`.
+    pub(super) fn first_of(self, groups: &Slots<'_, Group>, order: i64) -> Option<GroupSlot> {
+        let (mut found, mut at) = (None, self.root);
+        while let Some(slot) = at {
+            let group = &groups[slot];
+            if order <= group.order {
+                (found, at) = (Some(slot), group.prev);
+            } else {
+                at = group.next;
+            }
+        }
+        found.filter(|&slot| groups[slot].order == order)
+    }
+
+    /// Adds a group behind those with an equal `order` and `pass`. The group must be in no list.
     pub(super) fn insert(&mut self, groups: &mut Slots<'_, Group>, this: GroupSlot) {
         self.len += 1;
-        let order = groups[this].order;
+        let key = groups[this].key_in_tree();
         let (mut parent, mut at, mut is_first) = (None, self.root, true);
         let mut is_before = false;
         while let Some(other) = at {
             let group = &groups[other];
-            is_before = order < group.order;
+            is_before = key < group.key_in_tree();
             is_first &= is_before;
             (parent, at) = (Some(other), if is_before { group.prev } else { group.next });
         }
@@ -161,6 +193,7 @@ impl Turns {
             at = group.next;
         }
         assert_eq!((found.first().copied(), found.last().copied()), (self.first(), self.last(groups)));
+        assert!(found.windows(2).all(|two| Self::after(groups, two[0]) == Some(two[1])));
         found
     }
 }
@@ -174,13 +207,13 @@ mod tests {
         #![proptest_config(crate::cases(256))]
 
         #[test]
-        fn they_come_by_urgency_and_then_by_arrival(
-            steps in prop::collection::vec((0u32..40, -3i32..4, 0u8..3), crate::length(600))
+        fn they_come_by_urgency_then_by_pass_then_by_arrival(
+            steps in prop::collection::vec((0u32..40, -3i32..4, 0u8..4), crate::length(600))
         ) {
             let mut groups = vec![Group::default(); 40];
             let mut groups = Slots::new(&mut groups);
             let mut turns = Turns::default();
-            let mut model: Vec<(i32, GroupSlot)> = Vec::new();
+            let mut model: Vec<((i32, u64), GroupSlot)> = Vec::new();
             for (number, urgency, what) in steps {
                 let slot = GroupSlot::new(number);
                 if let Some(nth) = model.iter().position(|&(_, other)| other == slot) {
@@ -188,13 +221,16 @@ mod tests {
                     model.remove(nth);
                 }
                 if what > 0 {
-                    groups[slot].order = i64::from(urgency);
+                    let pass = u64::from(what - 1);
+                    (groups[slot].order, groups[slot].pass) = (i64::from(urgency), pass);
                     turns.insert(&mut groups, slot);
-                    let nth = model.partition_point(|&(other, _)| other <= urgency);
-                    model.insert(nth, (urgency, slot));
+                    let nth = model.partition_point(|&(other, _)| other <= (urgency, pass));
+                    model.insert(nth, ((urgency, pass), slot));
                 }
                 prop_assert_eq!(turns.slots(&groups), model.iter().map(|&(_, slot)| slot).collect::<Vec<_>>());
                 prop_assert_eq!(turns.is_empty(), model.is_empty());
+                let first = model.iter().find(|&&((other, _), _)| other == urgency).map(|&(_, slot)| slot);
+                prop_assert_eq!(turns.first_of(&groups, i64::from(urgency)), first);
             }
         }
     }

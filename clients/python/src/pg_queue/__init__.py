@@ -10,7 +10,7 @@ from .enqueue import enqueue, enqueue_async, enqueue_many, enqueue_many_async
 from .events import Event
 from .flow import Task, enqueue_flow, enqueue_flow_async, reject, resolve, seal
 from .job import AsyncJob, Input, Job
-from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
+from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle
 from .publish import publish, publish_async
 from .version import __version__
 from .worker import Worker
@@ -33,6 +33,7 @@ __all__ = [
     "Stopped",
     "Suspend",
     "Task",
+    "Throttle",
     "UnknownCodec",
     "Worker",
     "__version__",

@@ -12,7 +12,7 @@ from .attempt import BaseJob
 from .checks import interval, job_ids
 from .events import EventKind
 from .held import Held
-from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend
+from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle
 from .pool import NoConnection
 from .texts import extra, line, with_causes
 from .threads import NoThread
@@ -135,6 +135,9 @@ def _raised(job: BaseJob, error: BaseException, keeps_trace: bool) -> Ending:
         return stopped(job)
     if isinstance(error, AlreadyDone):
         return Ending(job, "complete")
+    if isinstance(error, Throttle):
+        what = "group" if error.group else "queue"
+        return Ending(job, "release", delay=interval(error.delay), throttle=what)
     if isinstance(error, Snooze):
         return Ending(job, "release", delay=interval(error.delay))
     if isinstance(error, (NoConnection, NoThread)):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, Optional, Sequence
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal, Optional, Sequence, Union
 
 from .checks import Duration, interval
 
@@ -35,6 +36,26 @@ class Snooze(Exception):
         super().__init__("snoozed")
         interval(delay)
         self.delay = delay
+
+
+class Throttle(Snooze):
+    """Releases the job as `Snooze` does. Until then no worker starts a job of its queue, or of its group if `group`:
+    for instance because a service has answered 429.
+
+    `delay` may be the text of a header `Retry-After`: seconds or a date.
+    """
+
+    def __init__(self, delay: Union[Duration, str], group: bool = False) -> None:
+        super().__init__(_retry_after(delay) if isinstance(delay, str) else delay)
+        self.group = group
+
+
+def _retry_after(header: str) -> float:
+    """Returns the seconds from now on."""
+    if header.strip().isdecimal():
+        return float(header)
+    at = parsedate_to_datetime(header)  # raises ValueError
+    return max((at - datetime.now(timezone.utc)).total_seconds(), 0.0)
 
 
 class AlreadyDone(Exception):

@@ -427,7 +427,7 @@ fn a_gate_that_wakes_a_collector_wakes_another_lane() {
     let mut memory = Memory::new(sizes);
     let mut frontier = memory.frontier();
     let limits = Limits { rate: 3, period: 100, ..Limits::default() };
-    let claimer = Claimer { queue: 1, limits, lanes: &[1, 2], ending: None, now: 1_000 };
+    let claimer = Claimer { queue: 1, limits, lanes: &[1, 2], charges: &[], ending: None, now: 1_000 };
     let mut root = None;
     for lane in [2, 1] {
         let mut out = [Ready::default(); 2];

@@ -166,6 +166,8 @@ struct World {
     fault: Fault,
     /// With `AddsLate`: what is still to be added.
     late: Vec<usize>,
+    /// Until when a lane (group 0) or a group is throttled, and whether memory must know it.
+    throttled: BTreeMap<(i32, i64), (i64, bool)>,
 }
 
 const SESSIONS: usize = 4;
@@ -195,6 +197,7 @@ impl World {
             starts: BTreeMap::new(),
             fault: Fault::None,
             late: Vec::new(),
+            throttled: BTreeMap::new(),
         }
     }
 
@@ -202,7 +205,11 @@ impl World {
         self.memory.head.now = self.now;
         let mut frontier = self.memory.frontier();
         let result = f(&mut frontier, &mut self.root);
-        self.shortages += u64::from(self.is_short());
+        let is_short = self.is_short();
+        self.shortages += u64::from(is_short);
+        if is_short || self.memory.lanes.len() < LANES.len() {
+            self.throttled.values_mut().for_each(|(_, is_known)| *is_known = false);
+        }
         result
     }
 
@@ -286,9 +293,34 @@ impl World {
         )
     }
 
+    /// True if the job is throttled, or may be, by a throttle that memory `must_know`, or may know.
+    fn is_throttled(&self, job: &Job, must_know: bool) -> bool {
+        [0, job.entry.group].iter().any(|&group| {
+            let found = self.throttled.get(&(job.lane, group));
+            found.is_some_and(|&(until, is_known)| until > self.now && (is_known || !must_know))
+        })
+    }
+
+    fn throttle(&mut self, lane: i32, group: i64, time: i64) {
+        let (limits, now) = (self.limits, self.now);
+        let until = now + time;
+        let claimer = Claimer { queue: QUEUE, limits, lanes: &LANES, charges: &[], ending: None, now };
+        let done = if group == 0 || !limits.has_groups() {
+            self.with(|f, _| f.throttle(INSTANCE, lane, until, now)).map(|done| (0, done))
+        } else {
+            self.with(|f, _| f.throttle_group(INSTANCE, lane, &claimer, group, until)).map(|done| (group, done))
+        };
+        if let Some((group, (counts, woken))) = done {
+            assert!(counts == 0 || counts >= until);
+            let is_known = !self.is_short() && self.memory.lanes.len() >= LANES.len();
+            self.throttled.insert((lane, group), (counts, is_known));
+            self.woken(woken);
+        }
+    }
+
     /// True if a session without a transaction, or the given session, could start this job if the rate did not count.
     fn could_start(&self, job: &Job, by: Option<u32>) -> bool {
-        if !(job.waits() && job.told && job.is_due) {
+        if !(job.waits() && job.told && job.is_due) || self.is_throttled(job, false) {
             return false;
         }
         let is_over = |job: &Job| job.outcome == Row::Committed || by.is_some_and(|s| job.outcome == Row::Open(s));
@@ -358,8 +390,8 @@ impl World {
         let id = id::attempt(0, count, 0);
         let job_id = of.map_or(id::job(0, count), |job| self.jobs[job].entry.rank.job_id);
         let place = Place { block: count as u32, ..Place::default() };
-        // After a move, an attempt gets its entry immediately.
-        let is_eager = group != 0 && of.is_none() && count % 5 == 0;
+        // After a move, an attempt gets its entry immediately, and most do with fair shares.
+        let is_eager = group != 0 && of.is_none() && (count % 5 == 0 || self.limits.is_fair && count % 5 > 1);
         self.jobs.push(Job {
             lane: LANES[lane],
             entry: Ready { rank: Rank { priority, job_id }, id, place: Place { is_indexed: is_eager, ..place }, group },
@@ -385,8 +417,14 @@ impl World {
         let ending = std::mem::take(&mut self.clients[s as usize].ending);
         // If the clock is late, the claim does the clock's work.
         self.pass_time(0);
-        let claimer =
-            Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: Some(&ending), now: self.now };
+        let claimer = Claimer {
+            queue: QUEUE,
+            limits: self.limits,
+            lanes: &LANES,
+            charges: &[],
+            ending: Some(&ending),
+            now: self.now,
+        };
         let startable = self.startable(lane);
         let was_read = self.is_read(lane);
         let (choices, since) = (self.choices(s, lane), self.steps);
@@ -482,11 +520,13 @@ impl World {
                 panic!("{s} starts {entry:?} before {other:?} of its group");
             }
             let holders: Vec<i64> = self.holders(&self.jobs[at], Some(s)).map(|job| job.entry.id).collect();
-            let job = &mut self.jobs[at];
+            let job = &self.jobs[at];
             let place = Place { is_indexed: entry.place.is_indexed, ..job.entry.place };
             assert_eq!((job.lane, Ready { place, ..job.entry }), (lane, *entry));
             assert!(job.is_indexed || !place.is_indexed);
             assert!(job.row == Row::Committed && job.is_due);
+            assert!(!self.is_throttled(&self.jobs[at], true), "{s} starts {entry:?}, which is throttled");
+            let job = &mut self.jobs[at];
             if self.limits.is_strict && entry.group != 0 {
                 assert!(holders.iter().all(|&id| id == entry.id), "started beside one that has failed");
             }
@@ -664,8 +704,14 @@ impl World {
             Doing::Serve { lane, turn, want, found: Some(found), choices, .. } => {
                 self.clients[s as usize].doing = Doing::Nothing;
                 let ending = std::mem::take(&mut self.clients[s as usize].ending);
-                let claimer =
-                    Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: Some(&ending), now: self.now };
+                let claimer = Claimer {
+                    queue: QUEUE,
+                    limits: self.limits,
+                    lanes: &LANES,
+                    charges: &[],
+                    ending: Some(&ending),
+                    now: self.now,
+                };
                 let served = if fails {
                     Served { turn, found: &[], read_to: turn.after, is_held: false, is_free: false }
                 } else {
@@ -722,7 +768,8 @@ impl World {
     }
 
     fn retries_begin(&mut self, s: u32) -> bool {
-        let claimer = Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: None, now: self.now };
+        let claimer =
+            Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, charges: &[], ending: None, now: self.now };
         self.with(|f, _| f.retries_begin(INSTANCE, &claimer, s))
     }
 
@@ -903,10 +950,13 @@ impl World {
             Op::LoseIndex => self.lose_index(),
             Op::Alter => {
                 self.limits.running = if self.limits.running == 0 { 50 } else { self.limits.running + 1 };
+                // The gate is made anew, and the groups with it.
+                self.throttled.values_mut().for_each(|(_, is_known)| *is_known = false);
                 while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
                     self.woken(Some(s));
                 }
             }
+            Op::Throttle(lane, group, time) => self.throttle(LANES[lane], group, time),
             Op::Unreported(lane, group) if !self.may_have_failed(LANES[lane], group) => {
                 self.insert(0, lane, 1, group, true, None);
                 let at = self.clients[0].born.pop().unwrap();
@@ -961,7 +1011,7 @@ impl World {
                 matches!(self.clients[other as usize].doing, Doing::Sleep { .. })
                     && self.with(|f, _| f.sessions.is_woken(other))
             });
-            let opens = self.memory.head.gates.opens_at != 0;
+            let opens = self.memory.head.gates.opens_at != 0 || self.memory.head.lanes.opens_at != 0;
             assert!(
                 startable.is_empty() || has_woken || self.is_read(lane) || opens,
                 "{s} sleeps beside {startable:?}"
@@ -1040,7 +1090,9 @@ impl World {
             let has_place = self.limits.group == 0 || group.running < self.limits.group;
             let rests = group.standing == Standing::Resting;
             let has_lane = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)).is_some();
-            if !group.is_served() && has_lane {
+            if group.closed_until > self.now {
+                assert!(rests || group.is_served() || !has_lane, "{slot}: {group:?}");
+            } else if !group.is_served() && has_lane {
                 // Starts that no longer count are found when the group's time comes.
                 let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
                 let has_started = self.limits.group_rate > 0 && self.started_of(same, self.limits.period) > 0;
@@ -1064,7 +1116,7 @@ impl World {
         for lane in self.memory.lanes.iter().filter(|lane| lane.is_used()) {
             for (tree, is_turns) in lane.groups.trees() {
                 let slots = tree.slots(&groups);
-                assert!(slots.is_sorted_by_key(|&slot| groups[slot].urgency));
+                assert!(slots.is_sorted_by_key(|&slot| (groups[slot].urgency, groups[slot].pass)));
                 assert!(slots.iter().all(|&slot| is_tree_of(groups[slot].standing, is_turns)));
                 seen += slots.len();
             }
@@ -1150,6 +1202,8 @@ enum Op {
     Disconnect(u32),
     Due(usize),
     Time(i64),
+    /// Throttles a lane (group 0) or a group for this time; 0 ends that.
+    Throttle(usize, i64, i64),
     /// Raises the limit of running jobs, so that the gate is made again.
     Alter,
     Invalidate,
@@ -1175,6 +1229,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => s().prop_map(Op::Disconnect),
         3 => (0usize..9).prop_map(Op::Due),
         6 => (0i64..400).prop_map(Op::Time),
+        2 => (lane(), 0i64..4, prop_oneof![Just(0i64), 1i64..600])
+            .prop_map(|(lane, group, time)| Op::Throttle(lane, group, time)),
         1 => Just(Op::Invalidate),
         1 => (lane(), 1i64..4).prop_map(|(lane, group)| Op::Unreported(lane, group)),
         1 => Just(Op::Alter),
@@ -1186,11 +1242,13 @@ fn limits() -> impl Strategy<Value = Limits> {
     let running = prop_oneof![2 => Just(0u32), 1 => 1u32..4];
     let group = prop_oneof![1 => Just(0u32), 2 => 1u32..3];
     let rate = || prop_oneof![2 => Just(0u32), 1 => 1u32..4];
-    (running, group, prop::bool::weighted(0.3), rate(), rate()).prop_map(
-        |(running, group, is_strict, rate, group_rate)| Limits {
+    let (is_strict, is_fair) = (prop::bool::weighted(0.3), prop::bool::weighted(0.4));
+    (running, group, is_strict, is_fair, rate(), rate()).prop_map(
+        |(running, group, is_strict, is_fair, rate, group_rate)| Limits {
             running,
             group: if is_strict { 1 } else { group },
             is_strict,
+            is_fair,
             rate,
             group_rate,
             period: 1_000,
@@ -1244,7 +1302,14 @@ fn mistakes_about_retrying_groups_are_found() {
         (Fault::ReadsTooEarly, 0),
         (Fault::MissesUnreported, 0),
     ];
-    let strict = limits().prop_map(|limits| Limits { group: 1, is_strict: true, rate: 0, group_rate: 0, ..limits });
+    let strict = limits().prop_map(|limits| Limits {
+        group: 1,
+        is_strict: true,
+        is_fair: false,
+        rate: 0,
+        group_rate: 0,
+        ..limits
+    });
     let roomy = sizes().prop_map(|sizes| Sizes { retrying: 100, starts: MANY_STARTS, ..sizes });
     let input = (roomy, strict, prop::collection::vec(op(), 300));
     let found = faults.map(|(fault, seed)| {
@@ -1268,7 +1333,7 @@ fn what_random_runs_have_found_stays_mended() {
     let inputs: [(Sizes, Limits, Vec<Op>); 5] = [
         (
             Sizes { ready: 2, running: 4, groups: 4, lanes: 2, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
+            Limits { running: 0, group: 1, is_strict: true, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Insert(0, 0, 0, 0, false), Step(0, false), Insert(0, 1, 0, 1, true), Claim(3, 1, 1),
                 Insert(0, 0, 0, 3, false), Claim(1, 1, 1), Claim(0, 0, 1), Insert(2, 0, 0, 2, true), Step(0, false),
@@ -1283,7 +1348,7 @@ fn what_random_runs_have_found_stays_mended() {
         ),
         (
             Sizes { ready: 1, running: 3, groups: 3, lanes: 2, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
+            Limits { running: 0, group: 1, is_strict: true, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Insert(0, 0, 0, 0, false), Step(0, false), Insert(2, 0, 0, 0, true), Step(0, false),
                 Insert(2, 0, 0, 0, true), Claim(1, 0, 1), Commit(2, false), Insert(0, 0, 0, 0, false),
@@ -1298,7 +1363,7 @@ fn what_random_runs_have_found_stays_mended() {
         ),
         (
             Sizes { ready: 4, running: 6, groups: 6, lanes: 1, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
+            Limits { running: 0, group: 1, is_strict: true, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Claim(2, 0, 1), Insert(0, 0, 1, 0, true), Insert(0, 0, 0, 0, true), Step(2, false), Step(2, false),
                 Insert(1, 0, 0, 2, true), Step(2, false), Claim(3, 0, 1), Commit(1, false), Insert(1, 0, 0, 3, true),
@@ -1317,7 +1382,7 @@ fn what_random_runs_have_found_stays_mended() {
         ),
         (
             Sizes { ready: 2, running: 3, groups: 3, lanes: 2, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: false, rate: 0, group_rate: 0, period: 1000 },
+            Limits { running: 0, group: 1, is_strict: false, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Insert(3, 0, 1, 2, true), Claim(1, 0, 1), Claim(0, 0, 1), Insert(2, 0, 0, 2, true), Step(1, false),
                 Step(1, false), Step(1, false), Commit(3, false), Step(0, false), Abort(0), Insert(0, 0, 0, 0, false),
@@ -1329,7 +1394,7 @@ fn what_random_runs_have_found_stays_mended() {
         // A gate was made again during a refill: entries of `ready` came before attempts that groups had given back.
         (
             Sizes { ready: 2, running: 3, groups: 3, lanes: 1, rates: 4, starts: MANY_STARTS, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: false, rate: 0, group_rate: 0, period: 1000 },
+            Limits { running: 0, group: 1, is_strict: false, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Insert(2, 0, 1, 0, true), Insert(0, 0, 0, 0, false), Claim(1, 0, 1), Step(1, false),
                 Insert(2, 0, 0, 0, false), Insert(2, 0, 0, 1, true), Insert(2, 0, 0, 2, true), Step(1, false),

@@ -3,6 +3,7 @@
 mod after;
 mod collect;
 mod explore;
+mod fair;
 mod limits_model;
 pub mod memory;
 pub mod model;

@@ -1,0 +1,84 @@
+//! Throttles: a worker's 429 keeps every worker from starting jobs of the queue, or of the group.
+
+use crate::shared::*;
+
+fn throttle(client: &mut Client, arguments: &str) -> Option<f64> {
+    client.value(&format!("SELECT extract(epoch FROM queue.throttle({arguments}) - clock_timestamp())::float8"))
+}
+
+fn groups(client: &mut Client, queue: &str, most: usize) -> Vec<String> {
+    client.column(&format!("SELECT coalesce(group_key, '') FROM queue.claim('{queue}', {most})"))
+}
+
+#[test]
+fn no_session_starts_a_job_until_the_time_has_come() {
+    let (mut client, queue) = queue("lease => '1 hour'");
+    client.run(&format!("SELECT count(queue.enqueue('{queue}')) FROM generate_series(1, 10)"));
+    // The transaction that throttles rolls back: a fact stays.
+    client.run(&format!("BEGIN; SELECT queue.throttle('{queue}', '2 s'); ROLLBACK"));
+    let since = Instant::now();
+    assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{queue}')")), 0);
+    assert_eq!(connect().count(&format!("SELECT FROM queue.claim_any(ARRAY['{queue}'])")), 0);
+    // A sleeping claim gets its job when the time has come, and producers go on.
+    client.enqueue(&queue);
+    let claimed = client.count(&format!("SELECT FROM queue.claim('{queue}', wait => '60 s')"));
+    let waited = since.elapsed();
+    assert!(claimed == 1 && waited >= Duration::from_millis(1_900) && waited < Duration::from_secs(30), "{waited:?}");
+    // The later of two counts, and 0 ends it.
+    assert!(throttle(&mut client, &format!("'{queue}', '1 hour'")).unwrap() > 3_500.0);
+    assert!(throttle(&mut client, &format!("'{queue}', '1 s'")).unwrap() > 3_500.0);
+    let mut sleeper = connect();
+    thread::scope(|scope| {
+        let pid = sleeper.pid();
+        let claim = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
+        let sleeping = scope.spawn(move || sleeper.count(&claim));
+        wait_asleep(&mut client, pid);
+        assert_eq!(throttle(&mut client, &format!("'{queue}', '0'")), None);
+        assert_eq!(sleeping.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_group_waits_and_the_others_go_on() {
+    for options in ["fair_share => 'jobs'", "max_running_per_group => 5", "rate_limit_per_group => 1000"] {
+        let (mut client, queue) = queue(&format!("lease => '1 hour', {options}"));
+        for group in ["a", "b"] {
+            client.run(&format!(
+                "SELECT count(queue.enqueue('{queue}', group_key => '{group}')) FROM generate_series(1, 5)"
+            ));
+        }
+        assert!(throttle(&mut client, &format!("'{queue}', '1 hour', 'a'")).unwrap() > 3_500.0);
+        assert_eq!(groups(&mut client, &queue, 10), ["b"; 5], "{options}");
+        client.run(&format!("SELECT queue.enqueue('{queue}', group_key => 'a')"));
+        assert_eq!(groups(&mut client, &queue, 10), [""; 0], "{options}");
+        let shown = format!("SELECT throttled_until > now() FROM queue.groups('{queue}') WHERE group_key = 'a'");
+        assert!(client.value::<bool>(&shown), "{options}");
+        assert_eq!(throttle(&mut client, &format!("'{queue}', '0', 'a'")), None);
+        // One that has no waiting job is throttled, too.
+        throttle(&mut client, &format!("'{queue}', '1 s', 'c'"));
+        client.run(&format!("SELECT queue.enqueue('{queue}', group_key => 'c')"));
+        let mut claimed = groups(&mut client, &queue, 10);
+        claimed.sort_unstable();
+        assert!(claimed.iter().all(|group| group == "a"), "{options}: {claimed:?}");
+        wait::until_true("the group goes on", || groups(&mut client, &queue, 10).contains(&"c".to_owned()));
+    }
+}
+
+#[test]
+fn wrong_throttles_are_refused() {
+    let (mut client, queue) = queue("");
+    for (arguments, code) in [
+        (format!("'{queue}', '-1 s'"), "22023"),
+        (format!("'{queue}', '25 hours'"), "22023"),
+        (format!("'{queue}', NULL"), "22004"),
+        ("NULL, '1 s'".to_owned(), "22004"),
+        ("'nowhere', '1 s'".to_owned(), "42704"),
+        (format!("'{queue}', '1 s', 'a'"), "55000"),
+    ] {
+        client.refused(&format!("SELECT queue.throttle({arguments})"), code);
+    }
+    client.run(&format!("SELECT queue.alter('{queue}', fair_share => 'jobs')"));
+    client.refused(&format!("SELECT queue.throttle('{queue}', '1 s', repeat('x', 3000))"), "22023");
+    client.refused(&format!("SELECT * FROM queue.groups('{queue}', 0)"), "22023");
+    client.refused(&format!("SELECT * FROM queue.groups('{queue}', 1001)"), "22023");
+}

@@ -1,0 +1,210 @@
+//! Fair shares: who is next, and after how many jobs, beside others.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::memory::{Memory, Sizes};
+use crate::frontier::*;
+
+const INSTANCE: u32 = 1;
+const LANE: i32 = 1;
+
+/// A queue with fair shares, one worker that ends each job before it claims the next, and the logs.
+struct World {
+    memory: Memory,
+    root: DeadlineRoot,
+    /// The waiting jobs of each group. All are in the groups' index.
+    waiting: BTreeMap<i64, BTreeMap<Rank, Ready>>,
+    charges: Vec<(i64, u64)>,
+    jobs: i64,
+}
+
+impl World {
+    fn new(groups: usize, ahead: usize) -> Self {
+        let sizes = Sizes { lanes: 1, ready: 8, running: 64, sessions: 1, gates: 1, groups, ahead, ..Sizes::default() };
+        let mut world =
+            Self { memory: Memory::new(sizes), root: None, waiting: BTreeMap::new(), charges: Vec::new(), jobs: 0 };
+        // The first claim makes the gate.
+        assert_eq!(world.next(), None);
+        world
+    }
+
+    /// Commits a job.
+    fn add(&mut self, group: i64, priority: i32) {
+        self.jobs += 1;
+        let rank = Rank { priority, job_id: self.jobs };
+        let place = Place { is_indexed: true, ..Place::default() };
+        let entry = Ready { rank, id: self.jobs * 16, place, group };
+        self.waiting.entry(group).or_default().insert(rank, entry);
+        self.memory.frontier().push(INSTANCE, LANE, entry);
+    }
+
+    fn add_many(&mut self, group: i64, count: usize) {
+        (0..count).for_each(|_| self.add(group, 0));
+    }
+
+    /// Claims a job and completes it. Returns its group.
+    fn next(&mut self) -> Option<i64> {
+        let limits = Limits { is_fair: true, ..Limits::default() };
+        let claimer =
+            Claimer { queue: 7, limits, lanes: &[LANE], charges: &self.charges, ending: None, now: self.jobs };
+        let owner = Owner { session: 0, pid: 1 };
+        for _ in 0..100 {
+            let mut out = [Ready::default()];
+            let mut frontier = self.memory.frontier();
+            let taken = match frontier.take_to(INSTANCE, LANE, owner, Some(&claimer), Rank::MAX, &mut out) {
+                Take::Some { taken, .. } => taken,
+                Take::Turn(turn) => {
+                    let behind = self.waiting.get(&turn.group).into_iter().flatten();
+                    let behind = behind.filter(|&(&rank, _)| rank > turn.after).map(|(_, &entry)| entry);
+                    let mut found: Vec<Ready> = behind.take(turn.wanted + turn.ahead + 1).collect();
+                    let is_all = found.len() <= turn.wanted + turn.ahead;
+                    let read_to =
+                        if is_all { Rank::MAX } else { found.pop().map_or(Rank::MAX, |next| next.rank.before()) };
+                    let served = Served { turn, found: &found, read_to, is_held: false, is_free: false };
+                    frontier.turn_end(INSTANCE, LANE, owner, &claimer, &served, &mut out)
+                }
+                Take::Refill => {
+                    let after = frontier.refill_begin(INSTANCE, LANE, 0).unwrap();
+                    let all = self.waiting.values().flatten().filter(|&(&rank, _)| rank > after);
+                    let mut found: Vec<Ready> = all.map(|(_, &entry)| entry).collect();
+                    found.sort_unstable_by_key(|entry| entry.rank);
+                    frontier.refill_push(INSTANCE, LANE, 0, &mut found, Rank::MAX);
+                    frontier.refill_end(INSTANCE, LANE, 0);
+                    0
+                }
+                Take::Empty => return None,
+                other => panic!("{other:?}"),
+            };
+            if taken > 0 {
+                let [Ready { id, rank, group, .. }] = out;
+                if !self.waiting[&group].contains_key(&rank) {
+                    frontier.discard_stale(&mut self.root, INSTANCE, id);
+                    continue;
+                }
+                frontier.claimed(&mut self.root, INSTANCE, id, 1, 1, Disconnect::KEEPS);
+                let end = frontier.running.end(&mut self.root, INSTANCE, id, 0, i64::MAX, |_| true);
+                assert!(matches!(end, Hold::Yours(_)));
+                frontier.ended(&mut self.root, INSTANCE, id);
+                let of_group = self.waiting.get_mut(&group).unwrap();
+                // Nothing of a group passes an earlier job of it, unless memory forgets groups.
+                let first = of_group.keys().next().copied();
+                assert!(first == Some(rank) || self.memory.groups.len() < 20, "{rank:?} before {first:?}");
+                of_group.remove(&rank);
+                return Some(group);
+            }
+        }
+        panic!("a claim without end");
+    }
+
+    fn take(&mut self, count: usize) -> Vec<i64> {
+        (0..count).map_while(|_| self.next()).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::cases(64))]
+
+    /// Backlogged groups get what their weights say, to a job, whatever is read ahead of them.
+    #[test]
+    fn shares_are_exact(weights in prop::collection::vec(0.2f64..20.0, 1..12), ahead in 0usize..4) {
+        const ROUNDS: usize = 60;
+        let mut world = World::new(100, ahead);
+        world.charges = weights.iter().zip(1..).map(|(&weight, group)| (group, charge_of(weight))).collect();
+        let most = weights.iter().map(|weight| (weight * ROUNDS as f64) as usize + 40);
+        most.zip(1..).for_each(|(count, group)| world.add_many(group, count));
+        let all: f64 = weights.iter().sum();
+        let mut got = vec![0.0; weights.len()];
+        for group in world.take((all * ROUNDS as f64 * 0.9) as usize) {
+            got[group as usize - 1] += 1.0;
+            let share = |nth: usize| got[nth] / weights[nth];
+            for (a, b) in (0..got.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+                // The first charge may be off by a half.
+                let bound = 1.5 / weights[a] + 1.5 / weights[b];
+                prop_assert!((share(a) - share(b)).abs() <= bound + 1e-6, "{weights:?} {got:?}");
+            }
+        }
+    }
+
+    /// The job of a group that asks for less than its share is next, or next but one, whatever others have waiting.
+    #[test]
+    fn a_quiet_group_is_next_or_next_but_one(
+        loud in 1usize..6,
+        ahead in 0usize..3,
+        gaps in prop::collection::vec(0usize..40, 1..20),
+    ) {
+        let mut world = World::new(100, ahead);
+        (1..=loud as i64).for_each(|group| world.add_many(group, 400));
+        for gap in gaps {
+            world.take(loud + gap);
+            world.add(99, 0);
+            let next = world.take(2);
+            prop_assert!(next.contains(&99), "{next:?}");
+        }
+    }
+
+    /// Groups that come and go, with too few slots: every job is found, by priority.
+    #[test]
+    fn nothing_is_lost(
+        slots in 1usize..9,
+        ahead in 0usize..3,
+        steps in prop::collection::vec((1i64..12, -1i32..2, 0usize..3), crate::length(300)),
+    ) {
+        let mut world = World::new(slots, ahead);
+        let (mut added, mut got) = (0, 0);
+        for (group, priority, takes) in steps {
+            world.add(group, priority);
+            added += 1;
+            got += world.take(takes).len();
+        }
+        got += world.take(added).len();
+        prop_assert_eq!(got, added);
+    }
+}
+
+#[test]
+fn a_group_that_comes_back_has_no_credit() {
+    let mut world = World::new(100, 4);
+    world.add_many(1, 2_000);
+    assert_eq!(world.take(1_000), [1; 1_000]);
+    world.add_many(2, 1_000);
+    for _ in 0..100 {
+        let (one, two) = world.take(20).iter().fold((0, 0), |(one, two), group| (one + group % 2, two + group / 2));
+        assert!((9..=11).contains(&one) && (9..=11).contains(&two), "{one} {two}");
+    }
+}
+
+#[test]
+fn a_smaller_priority_comes_first() {
+    let mut world = World::new(100, 2);
+    for group in 1..=3 {
+        (0..20).for_each(|n| world.add(group, n % 2));
+    }
+    world.take(10);
+    world.add(4, -1);
+    world.add(5, 1);
+    assert_eq!(world.next(), Some(4));
+    let rest = world.take(100);
+    assert_eq!(rest.len(), 51);
+    assert!(!rest[..20].contains(&5) && rest[20..23].contains(&5), "{rest:?}");
+}
+
+/// A batch is collected from all groups: each of its waiting jobs counts.
+#[test]
+fn jobs_of_one_group_fill_a_batch() {
+    let mut world = World::new(100, 8);
+    world.add_many(1, 3);
+    world.add_many(2, 4);
+    let known = |world: &mut World, enough| {
+        let frontier = world.memory.frontier();
+        let lane = frontier.backlog.lanes.find(INSTANCE, LANE).unwrap();
+        frontier.backlog.known(lane, enough)
+    };
+    assert_eq!(known(&mut world, 100), 7);
+    // Of more than was read ahead, memory does not know how many there are.
+    world.add_many(3, 100);
+    assert!(known(&mut world, 50) >= 50);
+    assert_eq!(world.take(200).len(), 107);
+    assert_eq!(known(&mut world, 100), 0);
+}
