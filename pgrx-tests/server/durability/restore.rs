@@ -66,7 +66,7 @@ impl Source {
         client.run("SELECT queue.enqueue('paused')");
         let running = client.claim("paused");
         client.run(&format!("SELECT queue.progress({running}, '7')"));
-        client.run("SELECT queue.pause('paused')");
+        client.run("SELECT queue.pause('paused'), queue.weigh('paused', 'g', 3)");
         // The later part of a restore takes longer than the quiet time.
         client.run(
             "CREATE SCHEMA zzz;
@@ -116,6 +116,7 @@ impl Source {
         copy.refused(&format!("SELECT queue.complete({})", self.running), "QJ001");
         copy.run(&format!("SELECT queue.complete({})", again.get::<_, i64>(0)));
         assert_eq!(copy.count("SELECT FROM queue_internal.restoring"), 0);
+        assert_eq!(copy.value::<f64>("SELECT weight FROM queue_internal.weight"), 3.0);
     }
 }
 
