@@ -51,6 +51,14 @@ impl Backlog<'_> {
         self.lanes[lane].gate.is_some_and(|gate| self.gates[gate].limits.is_fair)
     }
 
+    /// Returns how many jobs a group that is in no list may start in one turn. With fair shares another group comes
+    /// after one job, if one has a turn.
+    pub(super) fn most_in_turn(&self, group: GroupSlot) -> usize {
+        let is_fair = self.limits_of(&self.groups[group]).is_fair;
+        let lane = self.lane_of(group).filter(|_| is_fair);
+        if lane.is_some_and(|lane| !self.lanes[lane].groups.turns.is_empty()) { 1 } else { u32::MAX as usize }
+    }
+
     /// Returns how many jobs of a lane may start, of those that memory knows, or a number that is at least `enough`. A
     /// group without fair shares that has a turn counts as one.
     pub(super) fn known(&self, lane: LaneSlot, enough: u32) -> u32 {

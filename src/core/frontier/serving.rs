@@ -204,10 +204,8 @@ impl Backlog<'_> {
         wanted: usize,
         up_to: i32,
     ) -> Turn {
-        // With fair shares another group comes after one job.
-        let most = if self.limits_of(&self.groups[slot]).is_fair { 1 } else { self.room_of(slot, ending) as usize };
-        let wanted = wanted.min(most).max(1);
         self.unlist(slot);
+        let wanted = wanted.min(self.most_in_turn(slot)).min(self.room_of(slot, ending) as usize).max(1);
         self.groups.forget_ahead(slot);
         let known_to = self.lane_of(slot).map_or(i32::MAX, |lane| self.known_to(lane));
         self.count_served(slot);

@@ -114,9 +114,7 @@ impl Frontier<'_> {
         self.backlog.unlist(slot);
         let others = lane_slot.map_or(i32::MAX, |lane| self.backlog.next_of_others(lane, claimer.ending));
         let group = self.backlog.groups[slot];
-        if self.backlog.limits_of(&group).is_fair {
-            room = room.min(turn.wanted as u32);
-        }
+        room = room.min(self.backlog.most_in_turn(slot) as u32);
         // An attempt that must run first may have come while the session looked for one.
         if served.is_free && !self.backlog.gates.retrying_is_over(gate, lane, group.hash) {
             room = 0;
