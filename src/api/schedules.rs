@@ -156,7 +156,8 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             }
         };
         if written > 0 {
-            break before.is_none_or(|before| before.timing().cron != timing.cron);
+            let meant = |timing: &Timing| timing.cron.as_deref().and_then(|cron| Cron::parse(cron).ok());
+            break before.is_none_or(|before| meant(&before.timing()) != meant(&timing));
         }
         check_seen(&name)?;
     };

@@ -118,8 +118,13 @@ pub fn nothing_to_unbind(topic: &str, queue: &str, pattern: Option<&str>) {
 pub fn ambiguous_cron(cron: &str, ambiguities: &[Ambiguity], slots: &[i64]) {
     let readings: Vec<&str> = ambiguities.iter().map(|ambiguity| ambiguity.reading()).collect();
     let slots: Vec<String> = slots.iter().map(|&slot| time::timestamp_text(slot)).collect();
+    let next = match &slots[..] {
+        [] => "It has no further time.".to_owned(),
+        [slot] => format!("The next time is {slot}."),
+        slots => format!("The next times are {}.", slots.join(", ")),
+    };
     Error::new(NOTICE, format!("other tools may read the cron expression \"{cron}\" in another way"))
-        .detail(format!("{}\nThe next times are {}.", readings.join("\n"), slots.join(", ")))
+        .detail(format!("{}\n{next}", readings.join("\n")))
         .hint("If other times are meant, see docs/coming-from/cron-dialects.md.")
         .notice();
 }

@@ -340,9 +340,16 @@ fn an_ambiguous_cron_expression_is_explained_when_it_is_new() {
         The next times are 2050-01-07 00:00:00+00, 2050-01-13 00:00:00+00, 2050-01-14 00:00:00+00.";
     assert_eq!(schedule("cron => '0 0 * * FRI'"), [[""; 3]; 0]);
     assert_eq!(schedule("cron => '0 0 13 * FRI'"), [[message("0 0 13 * FRI"), either.to_owned(), hint.clone()]]);
-    for same in ["cron => '0 0 13 * FRI'", "cron => '0 0 13 * FRI', timezone => 'Asia/Tokyo'", "every => '1 day'"] {
+    for same in [
+        "cron => '0 0 13 * FRI'",
+        "cron => ' 0  0 13 * fri '",
+        "cron => '0 0 13 * FRI', timezone => 'Asia/Tokyo'",
+        "every => '1 day'",
+    ] {
         assert_eq!(schedule(same), [[""; 3]; 0], "{same}");
     }
+    let ends = |ends_at: &str| format!("cron => '0 0 13 * SAT', ends_at => '{ends_at}'");
+    assert!(schedule(&ends("2050-01-02"))[0][1].ends_with("\nThe next time is 2050-01-01 00:00:00+00."));
     let several = "The first of six fields is the second.\n\
         A step on one day of the week goes on to 7, which is Sunday.\n\
         The next times are 2050-01-01 21:00:05+00, 2050-01-06 21:00:05+00, 2050-01-07 21:00:05+00.";

@@ -57,8 +57,10 @@ impl<'a> LaneSet<'a> {
         self.lanes.slots()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
-        self.lanes.iter()
+    /// Notes the time at which the first throttled lane opens.
+    pub(super) fn find_opening(&mut self) {
+        let times = self.lanes.iter().map(|lane| lane.closed_until).filter(|&at| at != 0);
+        self.head.opens_at = times.min().unwrap_or(0);
     }
 
     /// Returns the first lane that `is_it`.

@@ -25,15 +25,9 @@ impl Backlog<'_> {
         let slot = self.lanes.first(|lane| lane.closed_until != 0 && lane.closed_until <= now);
         match slot {
             Some(slot) => self.lanes[slot].closed_until = 0,
-            None => self.find_lane_opening(),
+            None => self.lanes.find_opening(),
         }
         slot
-    }
-
-    /// Notes the time at which the first throttled lane opens.
-    fn find_lane_opening(&mut self) {
-        let times = self.lanes.iter().map(|lane| lane.closed_until).filter(|&at| at != 0);
-        self.lanes.head.opens_at = times.min().unwrap_or(0);
     }
 }
 
@@ -47,7 +41,7 @@ impl Frontier<'_> {
         let closed = &mut self.backlog.lanes[slot].closed_until;
         *closed = if until > now { until.max(*closed) } else { 0 };
         let until = *closed;
-        self.backlog.find_lane_opening();
+        self.backlog.lanes.find_opening();
         Some((until, if until == 0 { self.wake_next(slot) } else { None }))
     }
 

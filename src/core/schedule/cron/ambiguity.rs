@@ -48,18 +48,26 @@ impl Cron {
         let is_star = |field: &str| matches!(field, "*" | "?");
         let (has_day, has_weekday) = (!self.days.is_any, !self.weekdays.is_any);
         let has_all = self.days.days == ALL_DAYS || self.weekdays.days == ALL_WEEKDAYS;
-        let has_step = |item: &str| item.contains('/') && !item.contains(['*', '-']);
         [
             (Ambiguity::Seconds, fields.len() == 6),
             (Ambiguity::EitherDay, has_day && has_weekday && !has_all),
             (Ambiguity::AllValues, has_day && has_weekday && has_all),
             (Ambiguity::BothDays, (!has_day || !has_weekday) && !is_star(day) && !is_star(weekday)),
-            (Ambiguity::WeekdayStep, weekday.split(',').any(has_step)),
+            (Ambiguity::WeekdayStep, weekday.split(',').any(steps_on)),
         ]
         .into_iter()
         .filter_map(|(ambiguity, is_there)| is_there.then_some(ambiguity))
         .collect()
     }
+}
+
+/// True if an item of the days of the week is one day with a step that reaches another day.
+fn steps_on(item: &str) -> bool {
+    const NAMES: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+    let Some((day, step)) = item.split_once('/') else { return false };
+    let named = NAMES.iter().position(|name| name.eq_ignore_ascii_case(day));
+    let day = named.or_else(|| day.parse().ok());
+    day.zip(step.parse::<usize>().ok()).is_some_and(|(day, step)| day.saturating_add(step) <= 7)
 }
 
 /// The set of days 1 to 31.
@@ -97,7 +105,11 @@ mod tests {
             ("0 0 1 * SUN-SAT", vec![AllValues]),
             ("0 0 1,* * MON", vec![AllValues]),
             ("0 0 * * 5/1", vec![WeekdayStep]),
-            ("0 0 * * 0,MON/2", vec![WeekdayStep]),
+            ("0 0 * * 0,mon/2", vec![WeekdayStep]),
+            ("0 0 * * 1/6", vec![WeekdayStep]),
+            ("0 0 * * 1/7", vec![]),
+            ("0 0 * * 7/2", vec![]),
+            ("0 0 * * SAT/2", vec![]),
             ("0 0 1 * 1/2", vec![EitherDay, WeekdayStep]),
             ("0 0 3 * * *", vec![Seconds]),
             ("*/5 0 3 13 * 5/2", vec![Seconds, EitherDay, WeekdayStep]),
