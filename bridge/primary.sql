@@ -1523,7 +1523,7 @@ BEGIN
     'FUNCTION queue.upcoming(name text, runs integer DEFAULT 10) RETURNS SETOF timestamptz',
     'PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT ''30 seconds'', INOUT has_jobs boolean DEFAULT
       NULL)',
-    'FUNCTION queue.weigh(queue_name text, group_key text, weight float8) RETURNS void'
+    'FUNCTION queue.weigh(queue_name text, group_key text, weight float8 DEFAULT NULL) RETURNS void'
 -- end of absent
     ] LOOP
         EXECUTE 'CREATE ' || declaration || CASE WHEN declaration NOT LIKE 'TYPE%' THEN

@@ -99,7 +99,7 @@ CREATE FUNCTION queue.resume(queue_name text)
 COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the waiting sessions. Errors: 42704.';
 
 -- For: manage.
-CREATE FUNCTION queue.weigh(queue_name text, group_key text, weight float8)
+CREATE FUNCTION queue.weigh(queue_name text, group_key text, weight float8 DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_weigh';
 COMMENT ON FUNCTION queue.weigh IS
 'Sets the weight of a group, 0.01 to 100; NULL: 1 again. In a queue with fair_share a group with the weight 2 starts

@@ -51,7 +51,7 @@ functions! {
     resume "resume" 1 {
         QUEUE_NAME "queue_name" Text
     }
-    weigh "weigh" 3 {
+    weigh "weigh" 2 {
         QUEUE_NAME "queue_name" Text, GROUP_KEY "group_key" Text, WEIGHT "weight" Float
     }
     throttle "throttle" 2 {

@@ -32,12 +32,14 @@ const NOT_SHOWN: &[&str] = &["command", "error_like"];
 
 /// A call with a long text as `$1`, and the argument that gets it. It must fail with `22023`.
 const REFUSED: &[(&str, &str, &str)] = &[
+    ("alter", "fair_share", "queue.alter('q', fair_share => $1)"),
     ("alter", "stages", "queue.alter('q', stages => ARRAY[$1])"),
     ("bind", "pattern", "queue.bind('t', 'q', $1)"),
     ("claim", "worker", "queue.claim('q', worker => $1)"),
     ("claim_any", "stages", "queue.claim_any('{q}', stages => ARRAY[$1])"),
     ("claim_any", "worker", "queue.claim_any('{q}', worker => $1)"),
     ("create", "queue_name", "queue.create($1)"),
+    ("create", "fair_share", "queue.create('new', fair_share => $1)"),
     ("create", "stages", "queue.create('new', stages => ARRAY[$1])"),
     ("create_topic", "topic", "queue.create_topic($1)"),
     ("enqueue", "group_key", "queue.enqueue('q', group_key => $1)"),
@@ -70,6 +72,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("schedule", "group_key", "queue.schedule('s', 'q', every => '1 hour', group_key => $1)"),
     ("schedule", "name", "queue.schedule($1, 'q', every => '1 hour')"),
     ("step_done", "name", "queue.step_done(17, $1)"),
+    ("throttle", "group_key", "queue.throttle('q', '1 s', $1)"),
+    ("weigh", "group_key", "queue.weigh('q', $1, 2)"),
 ];
 
 /// As `REFUSED`, for texts that are cut at `pg_queue.max_error_length`.

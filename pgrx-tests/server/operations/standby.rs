@@ -53,7 +53,7 @@ const SAME: [&str; 20] = [
 ];
 
 /// Queries about the server itself, or about its memory: they answer.
-const ANSWERS: [&str; 35] = [
+const ANSWERS: [&str; 36] = [
     "queue.text_length('1')",
     "queue_internal.bytes_of('queue_internal.queue')",
     "queue_internal.lanes_now()",
@@ -61,6 +61,7 @@ const ANSWERS: [&str; 35] = [
     "queue_internal.segments_now()",
     "queue_internal.topics_now()",
     "queue.load()",
+    "queue.groups('q')",
     "queue.activity()",
     "queue.activity('q', '-infinity', '1 day')",
     "queue_internal.activity_part",
