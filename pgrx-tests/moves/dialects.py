@@ -1,7 +1,7 @@
 """Cases of `dialects.toml`: what cron expressions mean in pg_queue and in the parsers of other tools.
 
 Each case is a parser. It proves three claims for each row: what the parser does, what pg_queue does, and that the text
-to write here has the parser's times.
+to write here has the parser's times. Then it looks for differences that no row names (`Finder`).
 """
 
 import json
@@ -18,6 +18,10 @@ from place import HERE, Case
 WRITTEN = tomllib.loads((HERE / "dialects.toml").read_text())
 PYTHON = {"apscheduler", "celery", "cron-converter", "croniter", "crontab", "huey", "pycron"}
 DEBIAN = {"fugit", "robfig"}
+WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+FIRST_DAY = "2032-01-01"
+# How many times of a parser and of pg_queue are compared.
+COMPARED = 8
 # Long enough for a text that has some times less than the other tool: those that the job leaves out.
 MORE = 60
 
@@ -30,9 +34,61 @@ def claims():
             yield {**row, **like}
 
 
+def weekday_field(text, change):
+    """Returns an expression with another weekday field, which is the last one."""
+    *others, weekday = text.split(" ")
+    return " ".join([*others, change(weekday)])
+
+
+def with_names(text):
+    """Returns an expression with names of weekdays for numbers. Steps and the number of a week stay."""
+    def name(found):
+        return WEEKDAYS[int(found[0]) % 7]
+
+    return weekday_field(text, lambda field: re.sub(r"(?<![/#\d])\d", name, field))
+
+
+def with_numbers(text, monday=1):
+    """Returns an expression with numbers of weekdays for names, as a tool counts whose Monday has this number.
+
+    Sunday is 7 at the end of a range where Monday is 1.
+    """
+    def number(found):
+        day = WEEKDAYS.index(found[2])
+        if monday == 1:
+            return found[1] + str(day or 7 * (found[1] == "-"))
+        return found[1] + str((day + 6) % 7 if monday == 0 else day + 1)
+
+    names = "|".join(WEEKDAYS)
+    return weekday_field(text, lambda field: re.sub(rf"(^|[-,])({names})", number, field))
+
+
+def shown_to_others(tool):
+    """Returns the claims that the page shows in rows of a tool and that are only claims of other tools."""
+    found = []
+    for row in WRITTEN["rows"]:
+        shown = [row, *({**row, **like} for like in row.get("like", []) if like.get("is_shown"))]
+        is_mine = [tool["name"] in claim["tools"] for claim in shown]
+        if any(is_mine) and not row.get("is_hidden"):
+            found += [claim for claim, mine in zip(shown, is_mine, strict=True) if not mine]
+    return found
+
+
+def forms(text):
+    """Returns the same expression with numbers and with names of weekdays."""
+    return list(dict.fromkeys([text, with_names(text), with_numbers(with_names(text))]))
+
+
+def spelled(tool, text):
+    """Returns the text that means this for a tool, by the way it counts weekdays."""
+    monday = tool.get("monday", 1)
+    has_numbers = with_names(text) != text
+    return with_numbers(with_names(text), monday) if has_numbers and monday != 1 else text
+
+
 def start(claim):
     zone = ZoneInfo(claim.get("zone", "UTC"))
-    day = datetime.fromisoformat(claim.get("after", "2032-01-01"))
+    day = datetime.fromisoformat(claim.get("after", FIRST_DAY))
     return (day - timedelta(hours=11, minutes=30)).replace(tzinfo=zone).astimezone(timezone.utc)
 
 
@@ -165,25 +221,69 @@ def proven(conn, claim, answer):
     return wrong
 
 
+def question(tool, claim, text, count):
+    """Returns a case for a parser: an expression, in the tool's spelling unless the row is about spelling."""
+    asked_text = text if claim.get("is_literal") else spelled(tool, text)
+    return [tool["name"], asked_text, claim.get("zone", "UTC"), start(claim).strftime("%Y-%m-%dT%H:%M:%SZ"), count]
+
+
+class Finder:
+    """Looks for differences between a parser and pg_queue that no row of the parser names."""
+
+    def __init__(self, tool):
+        self.tool = tool
+        self.beside = shown_to_others(tool)
+        # The claims about each expression in a zone from a day on.
+        self.known = {}
+        for claim in claims():
+            if "zone" in claim and not tool.get("has_zones", True):
+                continue
+            for text in forms(claim["text"]):
+                where = (text, claim.get("zone", "UTC"), claim.get("after", FIRST_DAY))
+                self.known.setdefault(where, []).append(claim)
+
+    def cases(self):
+        """Returns a case for the parser for each expression."""
+        asks = [{"zone": zone, "after": after} for _, zone, after in self.known]
+        known = [question(self.tool, ask, text, COMPARED) for (text, *_), ask in zip(self.known, asks, strict=True)]
+        beside = [(claim, len(claim["there_times"].split())) for claim in self.beside]
+        return known + [question(self.tool, claim, claim["text"], count) for claim, count in beside]
+
+    def wrong(self, conn, answers):
+        """Returns the differences, given the parser's answers to the cases."""
+        found = []
+        for claim, answer in zip(self.beside, answers[len(self.known) :], strict=True):
+            if not isinstance(answer, str) and answer and read(answer) != claim["there_times"].split():
+                found.append(f"`{claim['text']}`: a row of the tool shows it, and the parser answers {read(answer)}")
+        for ((text, zone, after), near), answer in zip(self.known.items(), answers):
+            # An expression that never matches is as good as refused.
+            if isinstance(answer, str) or not answer:
+                continue
+            theirs, mine = read(answer), ours(conn, text, {"zone": zone, "after": after}, COMPARED)
+            named = [claim["there_times"].split() for claim in near if self.tool["name"] in claim["tools"]]
+            if theirs != mine[: len(theirs)] and all(theirs[: len(times)] != times for times in named):
+                found.append(f"`{text}`: the parser answers {theirs}, pg_queue {mine}, and no row says so")
+        return found
+
+
 def case(tool):
     def check(place):
         mine = [claim for claim in claims() if tool["name"] in claim["tools"]]
-        answers = [None] * len(mine)
-        if tool.get("is_tried", True) and (tool["name"] not in DEBIAN or (place.dir / "debian/installed").exists()):
-            cases = [
-                [tool["name"], claim["text"], claim.get("zone", "UTC"), start(claim).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                 len(claim["there_times"].split())]
-                for claim in mine
-            ]
-            answers = asked(place, tool["name"], cases)
-        if answers[:1] == [None]:
+        finder, is_tried = Finder(tool), tool.get("is_tried", True)
+        answers, others = [None] * len(mine), []
+        if is_tried and (tool["name"] not in DEBIAN or (place.dir / "debian/installed").exists()):
+            cases = [question(tool, claim, claim["text"], len(claim["there_times"].split())) for claim in mine]
+            answers = asked(place, tool["name"], cases + finder.cases())
+            answers, others = answers[: len(mine)], answers[len(mine) :]
+        if not others:
             place.say("the parser is left out")
-        place.say(f"{len(mine)} expressions")
+        place.say(f"{len(mine)} expressions, and {len(others)} to compare")
         database = place.database()
         with place.connect(database) as conn:
             conn.execute("CREATE EXTENSION pg_queue")
             conn.execute("SELECT queue.create('try')")
-            return [one for claim, answer in zip(mine, answers, strict=True) for one in proven(conn, claim, answer)]
+            wrong = [one for claim, answer in zip(mine, answers, strict=True) for one in proven(conn, claim, answer)]
+            return wrong + (finder.wrong(conn, others) if others else [])
 
     return Case(f"dialects {tool['name']}", check)
 

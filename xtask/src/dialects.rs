@@ -3,7 +3,8 @@
 //! Responsible for writing the two blocks of the page from pgrx-tests/moves/dialects.toml. Not responsible for whether
 //! the file is true: `make try-moves` asks the parsers.
 //!
-//! Invariant: each tool has a row, and each row has tools that the file names.
+//! Invariant: each tool has a row, and each row has tools that the file names. The page shows each tool of a row an
+//! expression that the tool takes, and what it says of the row holds for each expression that it shows.
 
 use eyre::{Result, WrapErr as _, bail, ensure};
 use serde::Deserialize;
@@ -41,11 +42,16 @@ struct Row {
     like: Vec<Like>,
 }
 
-/// The claim of a row for another expression, which the page leaves out. It may be a claim of other tools.
+/// The claim of a row for another expression. It may be a claim of other tools.
 #[derive(Deserialize)]
 struct Like {
+    text: String,
+    write: Option<String>,
     #[serde(default)]
     tools: Vec<String>,
+    /// The page shows it beside the row's expression.
+    #[serde(default)]
+    is_shown: bool,
 }
 
 /// Returns the page with tables as the file says.
@@ -73,12 +79,18 @@ impl Dialects {
     fn tools(&self) -> Result<String> {
         let mut lines = String::from("|From|Rows|\n|---|---|\n");
         for Tool { name, title } in &self.tools {
-            let is_in =
-                |row: &Row| row.tools.iter().chain(row.like.iter().flat_map(|like| &like.tools)).any(|t| t == name);
-            let rows = self.shown().filter(|(_, row)| is_in(row));
-            let numbers: Vec<_> = rows.map(|(n, _)| n.to_string()).collect();
+            let mut numbers = Vec::new();
+            for (n, row) in self.shown() {
+                let is_shown = row.shown_tools().any(|tool| tool == name);
+                ensure!(
+                    is_shown || !row.like.iter().any(|like| like.tools.contains(name)),
+                    "the page shows no expression of {name} for `{}`",
+                    row.text,
+                );
+                numbers.extend(is_shown.then_some(n));
+            }
             ensure!(!numbers.is_empty(), "no row names {name}");
-            lines += &format!("|{title}|{}|\n", numbers.join(", "));
+            lines += &format!("|{title}|{}|\n", ranges(&numbers));
         }
         Ok(lines)
     }
@@ -89,17 +101,51 @@ impl Dialects {
         for (n, row) in self.shown() {
             let unknown = row.tools.iter().find(|name| !self.tools.iter().any(|tool| tool.name == **name));
             ensure!(unknown.is_none(), "`{}` names a tool that is not in the list: {unknown:?}", row.text);
-            // The page says that three fields follow midnight.
-            let short = |text: &str| text.strip_prefix("0 0 ").unwrap_or(text).to_owned();
+            let mut texts = format!("`{}`", short(&row.text));
+            for like in row.like.iter().filter(|like| like.is_shown) {
+                ensure!(like.write.is_none(), "`{}` is shown, so what to write has to be the row's", like.text);
+                texts += &format!(", `{}`", last_field(&row.text, &like.text));
+            }
             let write = match (row.write.as_str(), &row.only) {
                 ("", _) => "–".to_owned(),
                 (write, None) => format!("`{}`", short(write)),
                 (write, Some(weekday)) => format!("`{}`, test for {weekday}", short(write)),
             };
-            lines += &format!("|{}|`{}`|{}|{}|{write}|\n", n, short(&row.text), row.here, row.there);
+            lines += &format!("|{n}|{texts}|{}|{}|{write}|\n", row.here, row.there);
         }
         Ok(lines)
     }
+}
+
+impl Row {
+    /// The tools whose expression the page shows.
+    fn shown_tools(&self) -> impl Iterator<Item = &String> {
+        let likes = self.like.iter().filter(|like| like.is_shown);
+        self.tools.iter().chain(likes.flat_map(|like| &like.tools))
+    }
+}
+
+/// Returns an expression without midnight: the page says that three fields follow it.
+fn short(text: &str) -> String {
+    text.strip_prefix("0 0 ").unwrap_or(text).to_owned()
+}
+
+/// Returns the last field of a text, if the others are as in `first`, else the text as the page shows it.
+fn last_field(first: &str, text: &str) -> String {
+    match (first.rsplit_once(' '), text.rsplit_once(' ')) {
+        (Some((before, _)), Some((same, last))) if before == same => last.to_owned(),
+        _ => short(text),
+    }
+}
+
+/// Returns ascending numbers as a list, three or more neighbours as a range: `1, 3–5`.
+fn ranges(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let written = runs.map(|run| match run {
+        [first, _, .., last] => format!("{first}–{last}"),
+        _ => run.iter().map(usize::to_string).collect::<Vec<_>>().join(", "),
+    });
+    written.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -121,7 +167,7 @@ mod tests {
         there = "twice"
         write = ""
         tools = ["a"]
-        like = [{ tools = ["b"] }]
+        like = [{ text = "1 2 * * FRI", is_shown = true, tools = ["b"] }, { text = "1 2 3 * *" }]
     "#;
     const BLANK: &str = "<!-- tools: made by `make generate` -->\n<!-- end of tools -->\n\
         <!-- expressions: made by `make generate` -->\n<!-- end of expressions -->\n";
@@ -131,7 +177,7 @@ mod tests {
         let made = filled(BLANK, SOURCE).unwrap();
         assert!(made.contains("|A|1, 2|\n|B|2|\n"), "{made}");
         assert!(made.contains("|1|`13 * FRI`|either|both|`13 * *`, test for Friday|\n"), "{made}");
-        assert!(made.contains("|2|`1 2 * * *`|once|twice|–|\n"), "{made}");
+        assert!(made.contains("|2|`1 2 * * *`, `FRI`|once|twice|–|\n"), "{made}");
         assert_eq!(filled(&made, SOURCE).unwrap(), made);
     }
 
@@ -139,5 +185,16 @@ mod tests {
     fn names_without_a_counterpart_are_errors() {
         assert!(filled(BLANK, &SOURCE.replace("[\"a\"]", "[\"c\"]")).is_err());
         assert!(filled(BLANK, &SOURCE.replace("[\"b\"]", "[\"a\"]")).is_err());
+    }
+
+    #[test]
+    fn each_tool_of_a_row_sees_an_expression_with_what_to_write() {
+        assert!(filled(BLANK, &SOURCE.replace("is_shown = true", "is_shown = false")).is_err());
+        assert!(filled(BLANK, &SOURCE.replace("is_shown = true", "is_shown = true, write = \"1 2 3 * *\"")).is_err());
+    }
+
+    #[test]
+    fn neighbours_are_ranges() {
+        assert_eq!(ranges(&[1, 2, 4, 5, 6, 9]), "1, 2, 4–6, 9");
     }
 }

@@ -20,7 +20,7 @@ def by_crontab(text, start, count):
     from crontab import CronTab
     entry, found, at = CronTab(text), [], start
     for _ in range(count):
-        at += timedelta(seconds=entry.next(now=at, default_utc=True))
+        at = (at.astimezone(UTC) + timedelta(seconds=entry.next(now=at, default_utc=True))).astimezone(start.tzinfo)
         found.append(at)
     return found
 
