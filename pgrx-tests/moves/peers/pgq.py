@@ -17,7 +17,8 @@ SELECT pgq.insert_event('orders', 'placed', '{"label": "in an open batch"}');
 SELECT pgq.ticker();
 """
 LAST = """
-SELECT pgq.insert_event('orders', 'placed', '{"label": "first"}', 'x1', 'x2', 'x3', 'x4'), pgq.insert_event('orders', 'placed', 'plain text');
+SELECT pgq.insert_event('orders', 'placed', '{"label": "first"}', 'x1', 'x2', 'x3', 'x4');
+SELECT pgq.insert_event('orders', 'placed', 'plain text');
 SELECT pgq.insert_event('orders', 'placed', NULL), pgq.insert_event('orders', 'placed', '{"label": "second"}');
 SELECT pgq.force_tick('orders');
 SELECT pgq.ticker();

@@ -65,7 +65,8 @@ def two_runs(place):
     with place.connect(database) as conn:
         moved, swapped = conn.execute("""SELECT count(*), count(*) FILTER (WHERE before > n) FROM (
             SELECT (payload ->> 'n')::int AS n,
-                lag((payload ->> 'n')::int) OVER (PARTITION BY group_key ORDER BY job_id) AS before FROM queue.jobs) AS j""").fetchone()
+                lag((payload ->> 'n')::int) OVER (PARTITION BY group_key ORDER BY job_id) AS before
+            FROM queue.jobs) AS j""").fetchone()
     return [] if (moved, swapped) == (400, 0) else [f"{moved} of 400 jobs moved, {swapped} before an earlier one"]
 
 
