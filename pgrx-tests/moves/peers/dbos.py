@@ -17,6 +17,7 @@ PEER = Peer(
         "running": "has begun",
         "pickled": "no JSON",
         "timed": "timeout",
+        "deadline": "timeout",
         "told": "messages",
         "two rates": "does not exist",
     },
