@@ -120,6 +120,7 @@ OTHERS = {
     "transactions": ("localhost", None, "BEGIN; SELECT 1; COMMIT;", False),
     "comment first": ("localhost", None, "-- copies\n start transaction; SELECT 1; END", False),
     "body": ("localhost", None, "DO $x$ BEGIN PERFORM 1; COMMIT; END $x$; SELECT '; commit' -- ; end", True),
+    "between bodies": ("localhost", None, "DO $$ BEGIN END $$; COMMIT; DO $$ BEGIN END $$", False),
     "running": ("localhost", None, "SELECT 1", False),
 }
 
