@@ -21,7 +21,7 @@ class Pages:
     """A database in which the page's blocks run, with the warnings that they raise."""
 
     def __init__(self, conn):
-        self.conn, self.warnings = conn, []
+        self.conn, self.warnings, self.is_prepared = conn, [], False
         conn.add_notice_handler(self.heard)
         conn.execute("SET timezone = 'UTC'")
         conn.execute("CREATE EXTENSION IF NOT EXISTS pg_queue")
@@ -36,6 +36,9 @@ class Pages:
         """Runs the blocks. Returns why they failed, and nothing of them is left then."""
         self.warnings.clear()
         text = "\n".join(block for block in blocks(PAGE, heading) if "CREATE TABLE" not in block)
+        if not self.is_prepared:
+            self.conn.execute("\n".join(blocks(PAGE, "Before a block moves schedules")))
+            self.is_prepared = True
         text = re.sub(r"^(BEGIN|COMMIT);$", "", text, flags=re.M)
         try:
             with self.conn.transaction():
@@ -109,6 +112,18 @@ CRON = {
     "never": ("0 0 31 2 *", None),
 }
 
+# Other jobs: host, port, command, and whether they are moved.
+OTHERS = {
+    "socket": ("/tmp", None, "SELECT 1", True),
+    "other host": ("10.0.0.7", None, "SELECT 1", False),
+    "other port": ("localhost", 6432, "SELECT 1", False),
+    "transactions": ("localhost", None, "BEGIN; SELECT 1; COMMIT;", False),
+    "comment first": ("localhost", None, "-- copies\n start transaction; SELECT 1; END", False),
+    "body": ("localhost", None, "DO $x$ BEGIN PERFORM 1; COMMIT; END $x$; SELECT '; commit' -- ; end", True),
+    "between bodies": ("localhost", None, "DO $$ BEGIN END $$; COMMIT; DO $$ BEGIN END $$", False),
+    "running": ("localhost", None, "SELECT 1", False),
+}
+
 
 def pg_cron_moves(place):
     with cron_server(place) as server, server.connect() as conn:
@@ -120,6 +135,16 @@ def pg_cron_moves(place):
                 " username) VALUES (%s, %s, %s, %s, 'SELECT 1', 'localhost', 5432, 'postgres', 'reports')",
                 [number, name, text, name != "hourly"],
             )
+        port = int(one(conn, "SHOW port"))
+        conn.execute("UPDATE cron.job SET nodeport = %s", [port])
+        for number, (name, (host, other, command, _)) in enumerate(OTHERS.items(), 50):
+            conn.execute(
+                "INSERT INTO cron.job (jobid, jobname, schedule, command, nodename, nodeport, database, username)"
+                " VALUES (%s, %s, '0 3 * * *', %s, %s, %s, 'postgres', 'reports')",
+                [number, name, command, host, other or port],
+            )
+        conn.execute("INSERT INTO cron.job_run_details (jobid, runid, status)"
+                     " SELECT jobid, 1, 'running' FROM cron.job WHERE jobname = 'running'")
         # pg_cron lets two users have a job of one name.
         conn.execute(
             "INSERT INTO cron.job (jobid, username, jobname, schedule, command, nodename, nodeport, database)"
@@ -127,7 +152,10 @@ def pg_cron_moves(place):
             " FROM cron.job WHERE jobid = 1"
         )
         moved = {name: (plan, name == "hourly") for name, (_, plan) in CRON.items() if plan}
-        left = [*(name for name, (_, plan) in CRON.items() if not plan), "plain"]
+        moved.update({name: ("0 3 * * *", False) for name, row in OTHERS.items() if row[3]})
+        left = [name for name, (_, plan) in CRON.items() if not plan]
+        left += [*(name for name, row in OTHERS.items() if not row[3]), "plain"]
+        conn.execute("SET standard_conforming_strings = off; SET escape_string_warning = off")
         wrong = pages.both("Take over the schedules", moved, left)
         active = [name for name, in conn.execute("SELECT jobname FROM cron.job WHERE active ORDER BY jobid")]
         if active != left:
@@ -179,6 +207,7 @@ AGENT = {
     "elsewhere": ([14], [], False),
     "batch": ([14], [], False),
     "exception": ([14], [], False),
+    "transactions": ([14], [], False),
 }
 
 
@@ -192,7 +221,8 @@ def pgagent_moves(place):
         for name, (days, weekdays, _) in AGENT.items():
             job = one(conn, "INSERT INTO pgagent.pga_job (jobjclid, jobname) VALUES (1, %s) RETURNING jobid", name)
             database = "template1" if name == "elsewhere" else conn.info.dbname
-            step = ["b", "true", ""] if name == "batch" else ["s", "SELECT 1", database]
+            command = "COMMIT; SELECT 1" if name == "transactions" else "SELECT 1"
+            step = ["b", "true", ""] if name == "batch" else ["s", command, database]
             conn.execute(
                 "INSERT INTO pgagent.pga_jobstep (jstname, jstjobid, jstkind, jstcode, jstdbname)"
                 " VALUES ('x', %s, %s, %s, %s)",
@@ -255,6 +285,7 @@ TIMETABLE = {
     "reboot": ("@reboot", None),
     "by hand": (None, None),
     "once": ("0 1 1 * *", None),
+    "transactions": ("0 1 1 * *", None),
 }
 
 
@@ -272,12 +303,17 @@ def timetable_moves(place):
             )
             conn.execute(
                 "INSERT INTO timetable.task (task_id, chain_id, task_order, kind, command, run_as)"
-                " VALUES (%s, %s, 10, 'SQL', 'SELECT 1', 'reports')",
-                [number, number],
+                " VALUES (%s, %s, 10, 'SQL', %s, 'reports')",
+                [number, number, "COMMIT; SELECT 1" if name == "transactions" else "SELECT 1 -- a comment"],
             )
+        conn.execute("INSERT INTO timetable.task (task_id, chain_id, task_order, kind, command, run_as)"
+                     " VALUES (99, 1, 20, 'SQL', 'SELECT 2', 'reports')")
         moved = {name: (plan, False) for name, (_, plan) in TIMETABLE.items() if plan}
         left = [name for name, (_, plan) in TIMETABLE.items() if not plan]
         wrong = pages.both("From pg_timetable", moved, left)
+        found = conn.execute("SELECT payload ->> 'command' FROM queue.schedules WHERE name = 'month'").fetchall()
+        if found != [("SELECT 1 -- a comment\n; SELECT 2",)]:
+            wrong.append(f"the second task is in the first one's comment: {found}")
         if "sundays" in pages.schedules():
             days = [START + timedelta(days=n) for n in range(2000)]
             both = [day for day in days if day.day == 13 and day.isoweekday() == 7][:4]

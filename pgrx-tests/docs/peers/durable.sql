@@ -22,7 +22,9 @@ CREATE TABLE dbos.workflow_status (workflow_uuid text PRIMARY KEY, status text, 
     created_at bigint NOT NULL, queue_name text,
     deduplication_id text, priority int NOT NULL DEFAULT 0, queue_partition_key text, parent_workflow_id text,
     serialization text,
-    delay_until_epoch_ms bigint);
+    delay_until_epoch_ms bigint, workflow_timeout_ms bigint,
+    workflow_deadline_epoch_ms bigint);
+CREATE TABLE dbos.notifications (destination_uuid text, topic text, message text);
 CREATE TABLE dbos.workflow_input (workflow_uuid text PRIMARY KEY, inputs text);
 CREATE TABLE dbos.operation_outputs (workflow_uuid text, function_id int);
 INSERT INTO dbos.queues VALUES ('mail', 5);

@@ -6,12 +6,13 @@ CREATE TABLE cron.job (
     schedule text NOT NULL,
     command text NOT NULL,
     nodename text NOT NULL DEFAULT 'localhost',
-    nodeport integer NOT NULL DEFAULT 5432,
+    nodeport integer NOT NULL DEFAULT current_setting('port')::int,
     database text NOT NULL DEFAULT current_database(),
     username text NOT NULL DEFAULT current_user,
     active boolean NOT NULL DEFAULT true,
     jobname text
 );
+CREATE TABLE cron.job_run_details (jobid bigint, status text);
 INSERT INTO cron.job (jobid, jobname, schedule, command, active, username) VALUES
     (1, 'nightly', '30 2 * * *', 'CALL make_report()', true, 'reports'),
     (2, 'billing', '0 3 $ * *', 'CALL bill()', true, 'reports'),

@@ -14,6 +14,9 @@ PEER = Peer(
         "parent": "flow",
         "child": "flow",
         "scheduled": "job scheduler",
+        "throttled 2": "an earlier job has its unique key",
+        "long key": "unique_key must have at most",
+        "many attempts": "max_attempts",
     },
 )
 CASES = [Case(PEER.name, PEER.check)]

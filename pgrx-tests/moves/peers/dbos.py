@@ -13,7 +13,14 @@ PEER = Peer(
             WHEN name = 'long' THEN 'running' ELSE 'pickled' END
         FROM dbos.workflow_status JOIN dbos.workflow_input AS i USING (workflow_uuid)
         WHERE status IN ('ENQUEUED', 'DELAYED', 'PENDING')""",
-    stays={"running": "has begun", "pickled": "no JSON"},
+    stays={
+        "running": "has begun",
+        "pickled": "no JSON",
+        "timed": "timeout",
+        "deadline": "timeout",
+        "told": "messages",
+        "two rates": "does not exist",
+    },
     differs={"runs fail fresh": "an exception ends a workflow of DBOS; here the job is retried"},
 )
 CASES = [Case(PEER.name, PEER.check)]

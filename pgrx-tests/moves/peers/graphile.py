@@ -3,7 +3,7 @@
 from peers.peer import Peer
 from place import Case
 
-LABEL = "CASE WHEN payload::text LIKE '%u0000%' THEN 'nul' ELSE payload ->> 'label' END"
+LABEL = '''substring(payload::text FROM '"label": ?"([^"]*)"')'''
 PEER = Peer(
     name="graphile-worker",
     script="peers/scripts/graphile.js",
@@ -15,8 +15,10 @@ PEER = Peer(
     stays={
         "running": "runs",
         "serial running": "runs",
-        "serial behind": "a job of its queue runs",
-        "nul": "\\u0000",
+        "serial behind": "its lock runs or stays",
+        "nul": "no jsonb",
+        "infinite": "run_at must be finite",
+        "huge number": "no jsonb",
     },
 )
 CASES = [Case(PEER.name, PEER.check)]

@@ -14,7 +14,7 @@ PEER = Peer(
     stays={
         "running": "being read",
         "head in flight": "being read",
-        "behind": "its group is being read",
+        "behind": "its lock runs or stays",
         "strange headers": "no object",
     },
     says=["ghost,0,its table is gone"],

@@ -17,7 +17,8 @@ SELECT pgq.insert_event('orders', 'placed', '{"label": "in an open batch"}');
 SELECT pgq.ticker();
 """
 LAST = """
-SELECT pgq.insert_event('orders', 'placed', '{"label": "first"}'), pgq.insert_event('orders', 'placed', 'plain text');
+SELECT pgq.insert_event('orders', 'placed', '{"label": "first"}', 'x1', 'x2', 'x3', 'x4');
+SELECT pgq.insert_event('orders', 'placed', 'plain text');
 SELECT pgq.insert_event('orders', 'placed', NULL), pgq.insert_event('orders', 'placed', '{"label": "second"}');
 SELECT pgq.force_tick('orders');
 SELECT pgq.ticker();
@@ -30,6 +31,8 @@ SELECT pgq.force_tick('orders');
 SELECT pgq.ticker();
 """
 WAITING = ["in an open batch", "first", "plain text", None, "second"]
+EXTRA = """SELECT jsonb_build_array(p -> 'extra1', p -> 'extra2', p -> 'extra3', p -> 'extra4')
+    FROM queue.jobs, LATERAL (SELECT headers -> 'pgq' AS p) AS h WHERE payload ->> 'label' = 'first'"""
 LABEL = "coalesce(payload ->> 'label', payload #>> '{}')"
 
 
@@ -40,6 +43,10 @@ def filled(place):
     batch = place.psql(database, BATCH).strip()
     place.psql(database, f"""SELECT pgq.event_retry({batch}, ev_id, 600) FROM pgq.get_batch_events({batch})
         WHERE ev_data LIKE '%retried%'; SELECT pgq.finish_batch({batch});""")
+    # The other consumer has a retry, too.
+    other = place.psql(database, BATCH.replace("mailer", "ledger")).strip()
+    place.psql(database, f"""SELECT pgq.event_retry({other}, ev_id, 600) FROM pgq.get_batch_events({other})
+        WHERE ev_data LIKE '%done%'; SELECT pgq.finish_batch({other});""")
     place.psql(database, MORE + BATCH)
     place.psql(database, LAST)
     return database
@@ -88,12 +95,14 @@ def check(place):
 
     same("what the block lists", place.psql(here, block).strip(), "orders|1|it waits for a retry")
     same("moved", claimed(), WAITING)
+    found = place.psql(here, EXTRA).strip()
+    same("the extra fields", found, '["x1", "x2", "x3", "x4"]')
     place.psql(here, call)
     same("moved by a second call", claimed(), [])
     place.psql(here, LATER)
     same("what the last call lists", place.psql(here, call).strip(), "")
     same("moved later", sorted(claimed()), ["later", "retried"])
-    same("what the other consumer still gets", len(consumed(place, here, "ledger")), 8)
+    same("what the other consumer still gets", len(consumed(place, here, "ledger")), 7)
     place.say(f"{len(WAITING) + 2} events moved, 1 left with a reason until its retry")
     return wrong
 

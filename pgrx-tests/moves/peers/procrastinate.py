@@ -13,7 +13,7 @@ PEER = Peer(
     stays={
         "running": "runs",
         "lock running": "runs",
-        "lock behind": "a job of its lock runs",
+        "lock behind": "its lock runs or stays",
         "behind a delay, first": "delayed",
         "behind a delay": "delayed",
         "two queues 1": "two queues",

@@ -36,6 +36,13 @@ async function fill(queues) {
   await add('late', { delay: 3600000 }, { delay: 3600 });
   await add('own id', { jobId: 'user-7' }, { key: 'user-7' });
   await add('deduplicated', { deduplication: { id: 'd' } }, { key: 'd' });
+  // The key is free when its time is over, though its job still waits.
+  for (const n of [1, 2]) {
+    await add(`throttled ${n}`, { deduplication: { id: 'throttle', ttl: 200 } }, { key: 'throttle' });
+    await new Promise((resolve) => setTimeout(resolve, 400));
+  }
+  await add('long key', { jobId: 'k'.repeat(1100) });
+  await add('many attempts', { attempts: 2147483647 });
   await add('fail fresh', { attempts: 2 });
   await add('case', {}, {}, 'Task');
   await queues.stopped.pause();

@@ -71,6 +71,15 @@ def fill(conn):
     say(label="pickled", queue="mail")
     DBOS.start_workflow(long, "running")
     say(label="running", queue="mail")
+    conn.execute("INSERT INTO dbos.queues (name, rate_limit_max, rate_limit_period_sec, partition_rate_limit_max,"
+                 " partition_rate_limit_period_sec, partition_queue) VALUES ('rates', 100, 3600, 5, 1, true)")
+    enqueue("two rates", queue="rates", group="a")
+    for label, more in (("timed", "timeout_ms => 60000"), ("deadline", "deadline_epoch_ms => 2e12::bigint"),
+                        ("told", "workflow_id => 'told'")):
+        conn.execute(f"SELECT dbos.enqueue_workflow('work', 'mail', named_args => %s::json, {more})",
+                     [json.dumps({"label": label})])
+        say(label=label, queue="mail")
+    conn.execute("SELECT dbos.send_message('told', '{}'::json)")
     enqueue("cancelled")
     find = "SELECT workflow_uuid FROM dbos.workflow_input WHERE inputs LIKE %s"
     DBOS.cancel_workflow(conn.execute(find, ['%"cancelled"%']).fetchone()[0])

@@ -41,6 +41,10 @@ async function fill(utils, client) {
   await utils.rescheduleJobs(await ids('fail retried'), { attempts: 1, runAt: at(0) });
   await client.query(`SELECT graphile_worker.add_job('task', '{"label": "nul", "text": "\\u0000"}'::json)`);
   print({ label: 'nul', queue: 'task' });
+  await client.query(`SELECT graphile_worker.add_job('task', '{"label": "huge number", "n": 1e200000}'::json)`);
+  print({ label: 'huge number', queue: 'task' });
+  await client.query(`SELECT graphile_worker.add_job('task', '{"label": "infinite"}'::json, run_at => 'infinity')`);
+  print({ label: 'infinite', queue: 'task', delay: 1e9 });
 }
 
 async function work(concurrency) {

@@ -34,6 +34,11 @@ async function fill(boss) {
   await send('strict', 'strict behind', { singletonKey: 'broken' });
   for (const n of [1, 2]) await send('strict', `strict ${n}`, { singletonKey: 'a' }, { lock: 'strict a' });
   await send('single', 'single', { singletonKey: 's' }, { key: 's' });
+  // Ids are of a queue: a job that runs in another one keeps its own.
+  const id = '11111111-1111-4111-8111-111111111111';
+  await take('Plain', 'twin running', { id });
+  await send('plain', 'twin', { id });
+  await send('plain', 'least priority', { priority: -2147483648 });
   await send('plain', 'first');
   await send('plain', 'low', { priority: -5 });
   await send('plain', 'high', { priority: 5 });
