@@ -7,20 +7,23 @@ use crate::peers::{Peers, node};
 
 /// What is not here, and why: it is called in schema `queue`, on the server that is meant. `docs/cluster.md` says the
 /// same.
-const OF_ONE: [(&str, &str); 15] = [
+const OF_ONE: [(&str, &str); 18] = [
     ("activity", "it tells of what one server's memory knows, and its rows do not say of which"),
     ("adopt", "it mends one server's rows after a restore"),
     ("await", "a procedure that gives its snapshot up: it cannot be called by a function"),
     ("current_job", "the command runs on the server of its job"),
     ("doctor", "each server has its own troubles, and the doctor waits for no other"),
     ("error_groups", "the same error on two servers would be two rows, of which none says where: see view jobs"),
+    ("groups", "it tells what one server's memory knows of groups: see view jobs"),
     ("load", "it tells of what one server's memory knows, and workers belong to one server"),
     ("maintain", "each server does its own duties"),
     ("metrics", "each server is scraped by itself, and the exporter's labels say which it is"),
     ("route", "bindings are the same on all servers"),
     ("text_length", "it tells of a value, on each server the same"),
+    ("throttle", "each server has its own throttles, and one that did not answer would go on"),
     ("throughput_by", "it tells of what one server's memory knows: see view throughput"),
     ("wait", "a procedure that gives its snapshot up: it cannot be called by a function"),
+    ("weigh", "each server shares among the groups of its own jobs"),
     ("check", "queue_cluster.check is another one, of the cluster: queue.check reads all rows of one server"),
     ("claim", "claim and claim_any have one argument more, steal"),
 ];
