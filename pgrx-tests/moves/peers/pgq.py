@@ -30,6 +30,14 @@ SELECT pgq.maint_retry_events();
 SELECT pgq.force_tick('orders');
 SELECT pgq.ticker();
 """
+LONG = """
+SELECT pgq.insert_event('orders', 'placed', '{"label": "before"}');
+SELECT pgq.insert_event('orders', 'placed', jsonb_build_object('label', repeat('x', 2000))::text);
+SELECT pgq.insert_event('orders', 'placed', '{"label": "after"}');
+SELECT pgq.force_tick('orders');
+SELECT pgq.ticker();
+"""
+NARROW = "SET pg_queue.max_payload = '1kB';\n"
 WAITING = ["in an open batch", "first", "plain text", None, "second"]
 EXTRA = """SELECT jsonb_build_array(p -> 'extra1', p -> 'extra2', p -> 'extra3', p -> 'extra4')
     FROM queue.jobs, LATERAL (SELECT headers -> 'pgq' AS p) AS h WHERE payload ->> 'label' = 'first'"""
@@ -103,7 +111,10 @@ def check(place):
     same("what the last call lists", place.psql(here, call).strip(), "")
     same("moved later", sorted(claimed()), ["later", "retried"])
     same("what the other consumer still gets", len(consumed(place, here, "ledger")), 7)
-    place.say(f"{len(WAITING) + 2} events moved, 1 left with a reason until its retry")
+    place.psql(here, LONG)
+    same("an event that is too long", place.psql(here, NARROW + call).strip(), "orders|1|it waits for a retry")
+    same("moved beside it", claimed(), ["before", "after"])
+    place.say(f"{len(WAITING) + 4} events moved, 2 left with a reason until its retry")
     return wrong
 
 
