@@ -17,7 +17,7 @@ pub struct WaitingGroup {
     pub hash: i64,
     /// How many of its jobs run.
     pub running: u32,
-    /// Whether it may start a job now. Groups of which this is true have turns in the order of `urgency` and `pass`.
+    /// Whether it may start a job now. Those that may have turns in the order of `urgency` and `pass`.
     pub has_turn: bool,
     /// The priority of its next job, or a smaller one.
     pub urgency: i32,

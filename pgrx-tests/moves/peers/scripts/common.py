@@ -36,5 +36,5 @@ def seconds(concurrency):
 
 
 def is_quiet(wait):
-    """Returns whether no job has begun or ended for so many seconds."""
+    """Returns whether no job has begun or ended for this many seconds."""
     return time.monotonic() - last > wait

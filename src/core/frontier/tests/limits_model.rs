@@ -412,19 +412,16 @@ impl World {
         self.look(s, lane, want, false);
     }
 
+    fn claimer<'a>(&self, ending: Option<&'a Ending>) -> Claimer<'a> {
+        Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, charges: &[], ending, now: self.now }
+    }
+
     /// Claims. `in_vain`: the session has just looked, had to wait for a reading session, and could not.
     fn look(&mut self, s: u32, lane: i32, want: usize, in_vain: bool) {
         let ending = std::mem::take(&mut self.clients[s as usize].ending);
         // If the clock is late, the claim does the clock's work.
         self.pass_time(0);
-        let claimer = Claimer {
-            queue: QUEUE,
-            limits: self.limits,
-            lanes: &LANES,
-            charges: &[],
-            ending: Some(&ending),
-            now: self.now,
-        };
+        let claimer = self.claimer(Some(&ending));
         let startable = self.startable(lane);
         let was_read = self.is_read(lane);
         let (choices, since) = (self.choices(s, lane), self.steps);
@@ -704,14 +701,7 @@ impl World {
             Doing::Serve { lane, turn, want, found: Some(found), choices, .. } => {
                 self.clients[s as usize].doing = Doing::Nothing;
                 let ending = std::mem::take(&mut self.clients[s as usize].ending);
-                let claimer = Claimer {
-                    queue: QUEUE,
-                    limits: self.limits,
-                    lanes: &LANES,
-                    charges: &[],
-                    ending: Some(&ending),
-                    now: self.now,
-                };
+                let claimer = self.claimer(Some(&ending));
                 let served = if fails {
                     Served { turn, found: &[], read_to: turn.after, is_held: false, is_free: false }
                 } else {
@@ -768,8 +758,7 @@ impl World {
     }
 
     fn retries_begin(&mut self, s: u32) -> bool {
-        let claimer =
-            Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, charges: &[], ending: None, now: self.now };
+        let claimer = self.claimer(None);
         self.with(|f, _| f.retries_begin(INSTANCE, &claimer, s))
     }
 
