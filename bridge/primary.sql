@@ -1414,9 +1414,10 @@ BEGIN
       DEFAULT NULL, backoff_jitter float8 DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval
       DEFAULT NULL, dead_letter text DEFAULT NULL, max_running integer DEFAULT NULL, max_running_per_group integer
       DEFAULT NULL, strict_order boolean DEFAULT NULL, rate_limit integer DEFAULT NULL, rate_limit_per_group integer
-      DEFAULT NULL, rate_period interval DEFAULT NULL, fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text
-      DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
+      DEFAULT NULL, rate_period interval DEFAULT NULL, rate_cost text DEFAULT NULL, fair_share text DEFAULT NULL,
+      max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval
+      DEFAULT NULL, executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb
+      DEFAULT NULL) RETURNS void',
     'PROCEDURE queue.await(job_id bigint, timeout interval DEFAULT ''30 seconds'', INOUT state text DEFAULT NULL,
       INOUT result jsonb DEFAULT NULL)',
     'FUNCTION queue.bind(topic text, queue_name text, pattern text DEFAULT ''#'', filter jsonpath DEFAULT NULL,
@@ -1425,6 +1426,7 @@ BEGIN
       RETURNS bigint',
     'FUNCTION queue.cancel_many(job_ids bigint[], reason text DEFAULT NULL, force boolean DEFAULT false) RETURNS SETOF
       queue_bridge.answer',
+    'FUNCTION queue.charge(id bigint, used integer) RETURNS void',
     'FUNCTION queue.check(repair boolean DEFAULT false) RETURNS TABLE (name text, queue_name text, job_id bigint,
       attempt_id bigint, problem text, remedy text, is_repaired boolean)',
     'FUNCTION queue.claim(queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT ''0'', lease interval
@@ -1440,9 +1442,10 @@ BEGIN
       DEFAULT NULL, backoff_jitter float8 DEFAULT NULL, retention interval DEFAULT NULL, dead_retention interval
       DEFAULT NULL, dead_letter text DEFAULT NULL, max_running integer DEFAULT NULL, max_running_per_group integer
       DEFAULT NULL, strict_order boolean DEFAULT NULL, rate_limit integer DEFAULT NULL, rate_limit_per_group integer
-      DEFAULT NULL, rate_period interval DEFAULT NULL, fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-      stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text
-      DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL) RETURNS void',
+      DEFAULT NULL, rate_period interval DEFAULT NULL, rate_cost text DEFAULT NULL, fair_share text DEFAULT NULL,
+      max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval
+      DEFAULT NULL, executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb
+      DEFAULT NULL) RETURNS void',
     'FUNCTION queue.create_topic(topic text, if_not_exists boolean DEFAULT false) RETURNS void',
     'FUNCTION queue.current_job() RETURNS SETOF queue_bridge.claimed_job',
     'FUNCTION queue.doctor() RETURNS TABLE (name text, ok boolean, detail text, hint text)',

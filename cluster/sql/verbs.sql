@@ -392,7 +392,7 @@ BEGIN
     FOR made IN
         SELECT v.verb, l.template, l.texts
         FROM (VALUES
-            ('{complete,fail,release,extend,progress,advance,suspend,inputs,step,step_done,cancel,reprioritize,'
+            ('{complete,fail,release,extend,progress,charge,advance,suspend,inputs,step,step_done,cancel,reprioritize,'
              'reschedule,forget,job,job_attempts,members,job_steps,seal,resolve,reject}'::text[], by_id, '{}'::jsonb),
             ('{complete_many,fail_many,release_many,extend_many,cancel_many,reprioritize_many,reschedule_many}',
              by_ids, '{}'),

@@ -49,6 +49,7 @@ mod claims {
 
 /// Limits of a queue and of its groups.
 mod limits {
+    mod costs;
     mod fair_shares;
     pub mod gates;
     mod group_priorities;

@@ -12,9 +12,9 @@ CREATE FUNCTION queue.create(
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_limit_per_group integer DEFAULT NULL, rate_period interval DEFAULT NULL,
-    fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
-    notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL,
-    procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    rate_cost text DEFAULT NULL, fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval DEFAULT NULL,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
     -- end of arguments of queue
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
@@ -42,6 +42,8 @@ rate_limit_per_group (at least 1): At most this many jobs of each group_key star
 stage. A claim that is rolled back counts, too.
 rate_period (positive; default 1 second): The length of the window in which rate_limit and rate_limit_per_group
 count.
+rate_cost (a jsonpath of a field of payload or headers): What a job counts for rate_limit and
+rate_limit_per_group, such as $.headers.tokens: the number there, rounded up; 1 if there is none.
 fair_share (jobs): Groups start jobs of the same priority in proportion to their weights.
 max_waiting (at least 1): Enqueueing raises 53400 if more jobs would wait, due or not.
 stages (1 to 32 names of 1 to 200 characters, each once): The stages that its jobs go through, in this order.
@@ -69,9 +71,9 @@ CREATE FUNCTION queue.alter(
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_limit_per_group integer DEFAULT NULL, rate_period interval DEFAULT NULL,
-    fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL, stages text[] DEFAULT NULL,
-    notify boolean DEFAULT NULL, start_within interval DEFAULT NULL, executor text DEFAULT NULL,
-    procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    rate_cost text DEFAULT NULL, fair_share text DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, start_within interval DEFAULT NULL,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
     -- end of arguments of queue
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
@@ -418,6 +420,15 @@ CREATE FUNCTION queue.progress(id bigint, progress jsonb)
 COMMENT ON FUNCTION queue.progress IS
 'Stores what the attempt has done; the job''s next attempt gets it back. It takes effect when the transaction commits.
 Errors: as queue.complete, 22004 progress is null.';
+
+-- For: consume.
+CREATE FUNCTION queue.charge(id bigint, used integer)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_charge';
+COMMENT ON FUNCTION queue.charge IS
+'Says how much of the rates of its queue a running attempt has used so far, at least 0. Less than the rate_cost with
+which it began makes room from that start on; more counts as a start now, even beyond the limit. It counts immediately,
+and is not undone by a rollback. A crash loses it: then the rate_cost counts. Errors: QJ001, 42501, 55006 as
+queue.extend, 22004, 22023 used is negative, 53400 memory has no room, 55000 the queue has no rate_cost.';
 
 -- For: consume.
 CREATE FUNCTION queue.advance(id bigint, stage text DEFAULT NULL, payload jsonb DEFAULT NULL,

@@ -42,8 +42,8 @@ COMMENT ON COLUMN queue_internal.rollup.run IS
 COMMENT ON COLUMN queue_internal.rollup.expired IS 'Jobs that expired in this minute; null: none.';
 SELECT pg_catalog.pg_extension_config_dump('queue_internal.rollup', '');
 
--- How many attempts of groups have started, in queues with a rate_limit_per_group. Rows are appended and pruned when a
--- segment is reclaimed.
+-- What attempts that have started count for rates, in queues with a rate_limit_per_group or a rate_cost. Rows are
+-- appended and pruned when a segment is reclaimed.
 CREATE TABLE queue_internal.group_start (
     minute      timestamptz NOT NULL,
     group_hash  bigint      NOT NULL,
@@ -52,11 +52,11 @@ CREATE TABLE queue_internal.group_start (
 ) USING heap;
 ALTER TABLE queue_internal.group_start REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue_internal.group_start IS
-    'How many attempts of each group were claimed in each minute, in reclaimed segments. Kept as long as it counts '
-    'for a rate_limit_per_group.';
+    'What the attempts of each group that were claimed in each minute count, in reclaimed segments. Kept as long as it '
+    'counts for a rate.';
 COMMENT ON COLUMN queue_internal.group_start.minute IS 'The begin of the minute.';
-COMMENT ON COLUMN queue_internal.group_start.group_hash IS 'The hash of the group''s key.';
-COMMENT ON COLUMN queue_internal.group_start.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue_internal.group_start.group_hash IS 'The hash of the group''s key; 0: attempts in no group.';
+COMMENT ON COLUMN queue_internal.group_start.claimed IS 'What they count: 1 each, or their costs.';
 COMMENT ON COLUMN queue_internal.group_start.lane IS 'The lane of the attempts.';
 SELECT pg_catalog.pg_extension_config_dump('queue_internal.group_start', '');
 

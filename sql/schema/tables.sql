@@ -37,7 +37,8 @@ CREATE TABLE queue_internal.queue (
     settings_by     text,
     settings_by_id  bigint,
     start_within    interval,
-    fair_share      text        CONSTRAINT queue_fair_share_check CHECK (fair_share IN ('jobs'))
+    fair_share      text        CONSTRAINT queue_fair_share_check CHECK (fair_share IN ('jobs')),
+    rate_cost       text
 );
 COMMENT ON COLUMN queue_internal.queue.procedure_id IS
     'The oid of the procedure. An overload, or a new procedure of the same name, is not called.';
@@ -171,7 +172,8 @@ BEGIN
                 lease_us        bigint      NOT NULL,
                 pid             integer     NOT NULL,
                 kind            "char"      NOT NULL,
-                worker          text
+                worker          text,
+                cost            integer
             ) USING heap WITH (fillfactor = 100%2$s);
 
             CREATE TABLE queue_internal.outcome_%1$s (
@@ -290,6 +292,8 @@ BEGIN
             COMMENT ON COLUMN queue_internal.claim_%1$s.kind IS
                 'w: a worker; b: a worker, bound to its connection; s: the system, which ended it before it ran; m: '
                 'not a claim, the attempt now waits in another segment.';
+            COMMENT ON COLUMN queue_internal.claim_%1$s.cost IS
+                'What it counts for the rates of its queue; null: 1.';
             COMMENT ON COLUMN queue_internal.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s '
                 'superseded, k skipped, e expired; m: not an end, the attempt now runs in another segment.';

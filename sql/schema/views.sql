@@ -126,7 +126,7 @@ COMMENT ON COLUMN queue.jobs.progress IS 'The progress that the worker reported 
 COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it has, or had.';
 COMMENT ON COLUMN queue.jobs.group_key IS 'The group it belongs to.';
 COMMENT ON COLUMN queue.jobs.headers IS 'The headers that the producer gave.';
-COMMENT ON COLUMN queue.jobs.flow IS 'The flow of which it is a member.';
+COMMENT ON COLUMN queue.jobs.flow IS 'The flow that it is a member of.';
 COMMENT ON COLUMN queue.jobs.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.jobs.after IS 'Its predecessors, also after it was released.';
 COMMENT ON COLUMN queue.jobs.upon IS
@@ -300,7 +300,7 @@ COMMENT ON VIEW queue.flows IS
     'One row for each flow: how many of its members are in which state. It reads all jobs, so do not query it often.';
 COMMENT ON COLUMN queue.flows.job_id IS 'The flow.';
 COMMENT ON COLUMN queue.flows.queue_name IS 'Its queue.';
-COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow of which it is a member.';
+COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow that it is a member of.';
 COMMENT ON COLUMN queue.flows.state IS 'Its state, as in queue.jobs.';
 COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
 COMMENT ON COLUMN queue.flows.members IS 'How many members are known.';
@@ -323,7 +323,7 @@ CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention,
        dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
        max_waiting, stages, notify, created_at, executor, procedure, run_as, settings, rate_limit_per_group,
-       start_within, fair_share
+       start_within, fair_share, rate_cost
 FROM queue_internal.queue
 WHERE queue_internal.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
@@ -361,6 +361,8 @@ COMMENT ON COLUMN queue.queues.start_within IS
     'How long its jobs may wait to be claimed before they expire; null: for ever.';
 COMMENT ON COLUMN queue.queues.fair_share IS
     'jobs: groups start jobs of the same priority in proportion to their weights; null: they do not.';
+COMMENT ON COLUMN queue.queues.rate_cost IS
+    'The jsonpath of what a job counts for rate_limit and rate_limit_per_group; null: each counts as 1.';
 
 -- What monitoring reads names no table of ours in a view: a query locks all tables that it names, and would wait while
 -- another session has locked one. These functions leave out what they cannot read, and so they are plpgsql. They are

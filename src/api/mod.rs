@@ -20,6 +20,7 @@ pub mod arrivals;
 pub mod await_end;
 pub mod bridge;
 pub mod cancel;
+pub mod charge;
 pub mod check;
 pub mod claim;
 pub mod cluster;

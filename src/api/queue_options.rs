@@ -13,7 +13,7 @@ use crate::api::executors;
 use crate::catalog::arguments as args;
 use crate::error::{Error, Result};
 use crate::job::options::{check_max_attempts, lease_us};
-use crate::job::{notice, timing};
+use crate::job::{cost, notice, timing};
 use crate::pg::argument::{Kind, kind, position};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
@@ -95,6 +95,7 @@ options! {
     rate_limit: INT4OID = "NULL", limit;
     rate_limit_per_group: INT4OID = "NULL", limit;
     rate_period: INTERVALOID = "'1 second'", rate_period;
+    rate_cost: TEXTOID = "NULL", rate_cost;
     fair_share: TEXTOID = "NULL", fair_share;
     max_waiting: INT8OID = "NULL", max_waiting;
     stages: TEXTARRAYOID = "NULL", stages;
@@ -214,6 +215,10 @@ fn fair_share(value: &Value) -> Result<()> {
         "jobs" => Ok(()),
         other => Err(Error::invalid(format!("invalid value for fair_share: \"{other}\"")).hint("Use 'jobs'.")),
     }
+}
+
+fn rate_cost(value: &Value) -> Result<()> {
+    cost::check(&value.read::<kind::Text>())
 }
 
 fn start_within(value: &Value) -> Result<()> {

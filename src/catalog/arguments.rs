@@ -27,9 +27,10 @@ functions! {
         DEAD_RETENTION "dead_retention" Interval, DEAD_LETTER "dead_letter" Text, MAX_RUNNING "max_running" Integer,
         MAX_RUNNING_PER_GROUP "max_running_per_group" Integer, STRICT_ORDER "strict_order" Boolean,
         RATE_LIMIT "rate_limit" Integer, RATE_LIMIT_PER_GROUP "rate_limit_per_group" Integer,
-        RATE_PERIOD "rate_period" Interval, FAIR_SHARE "fair_share" Text, MAX_WAITING "max_waiting" Bigint,
-        STAGES "stages" Texts, NOTIFY "notify" Boolean, START_WITHIN "start_within" Interval,
-        EXECUTOR "executor" Text, PROCEDURE "procedure" Text, RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
+        RATE_PERIOD "rate_period" Interval, RATE_COST "rate_cost" Text, FAIR_SHARE "fair_share" Text,
+        MAX_WAITING "max_waiting" Bigint, STAGES "stages" Texts, NOTIFY "notify" Boolean,
+        START_WITHIN "start_within" Interval, EXECUTOR "executor" Text, PROCEDURE "procedure" Text,
+        RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
     }
     alter "alter" 1 {
         QUEUE_NAME "queue_name" Text, RESET "reset" Texts, MAX_ATTEMPTS "max_attempts" Integer,
@@ -38,9 +39,10 @@ functions! {
         DEAD_RETENTION "dead_retention" Interval, DEAD_LETTER "dead_letter" Text, MAX_RUNNING "max_running" Integer,
         MAX_RUNNING_PER_GROUP "max_running_per_group" Integer, STRICT_ORDER "strict_order" Boolean,
         RATE_LIMIT "rate_limit" Integer, RATE_LIMIT_PER_GROUP "rate_limit_per_group" Integer,
-        RATE_PERIOD "rate_period" Interval, FAIR_SHARE "fair_share" Text, MAX_WAITING "max_waiting" Bigint,
-        STAGES "stages" Texts, NOTIFY "notify" Boolean, START_WITHIN "start_within" Interval,
-        EXECUTOR "executor" Text, PROCEDURE "procedure" Text, RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
+        RATE_PERIOD "rate_period" Interval, RATE_COST "rate_cost" Text, FAIR_SHARE "fair_share" Text,
+        MAX_WAITING "max_waiting" Bigint, STAGES "stages" Texts, NOTIFY "notify" Boolean,
+        START_WITHIN "start_within" Interval, EXECUTOR "executor" Text, PROCEDURE "procedure" Text,
+        RUN_AS "run_as" Text, SETTINGS "settings" Jsonb
     }
     drop "drop" 1 {
         QUEUE_NAME "queue_name" Text, FORCE "force" Boolean, IF_EXISTS "if_exists" Boolean
@@ -151,6 +153,9 @@ functions! {
     }
     progress "progress" 2 {
         ID "id" Bigint, PROGRESS "progress" Jsonb
+    }
+    charge "charge" 2 {
+        ID "id" Bigint, USED "used" Integer
     }
     advance "advance" 1 {
         ID "id" Bigint, STAGE "stage" Text, PAYLOAD "payload" Jsonb, DELAY "delay" Interval

@@ -63,6 +63,7 @@ pub const OBJECTS: &[(u8, Kind, &str)] = &[
     (CONSUME, Kind::Routine, "extend"),
     (CONSUME, Kind::Routine, "extend_many"),
     (CONSUME, Kind::Routine, "progress"),
+    (CONSUME, Kind::Routine, "charge"),
     (CONSUME, Kind::Routine, "advance"),
     (CONSUME, Kind::Routine, "suspend"),
     (CONSUME | OBSERVE, Kind::Routine, "inputs"),

@@ -19,6 +19,7 @@ use crate::catalog::tables::{lane, queue as column, weight};
 use crate::catalog::{self, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
+use crate::pg::jsonpath::{Budget, Path};
 use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::snapshot::ActiveSnapshot;
@@ -61,6 +62,9 @@ pub struct Queue {
     pub limits: Option<Limits>,
     /// The charges of groups with a weight, see [`Queue::charges`].
     charges: OnceCell<Vec<(i64, u64)>>,
+    /// The path to what a job counts for the rates, see [`Queue::cost_path`].
+    rate_cost: Option<String>,
+    cost_path: OnceCell<Path>,
     pub max_waiting: Option<i64>,
     /// How long its jobs may wait to be claimed; `None`: for ever.
     pub start_within: Option<Interval>,
@@ -121,30 +125,42 @@ impl Queue {
         self.limits.is_some_and(|limits| limits.is_fair)
     }
 
+    /// Returns the path to what a job counts for the rates. `None`: each counts as one, or the queue has no rate.
+    pub fn cost_path(&self) -> Option<&Path> {
+        /// Microseconds: a path that was checked when it was set is read much sooner.
+        const READ_BUDGET_US: i64 = 1_000_000;
+        let has_rate = self.limits.is_some_and(|limits| limits.rate > 0 || limits.group_rate > 0);
+        let path = self.rate_cost.as_ref().filter(|_| has_rate)?;
+        Some(self.cost_path.get_or_init(|| Path::parse(path, &mut Budget::of(READ_BUDGET_US))))
+    }
+
     /// Returns what a job of each group with a weight is charged, by the groups' hashes in order.
     pub fn charges(&self) -> &[(i64, u64)] {
         self.charges.get_or_init(|| {
-            let catalog = catalog::pinned();
-            let table = Relation::read(catalog.weight);
-            let index = Relation::read_index(catalog.weight_pkey);
-            let mut scan = table.scan(&index, &[Key::eq_i32(1, self.id)], Snapshot::Now);
             let mut charges = Vec::new();
-            while scan.next().is_some() {
-                let row = scan.row();
-                let weight = f64::from_bits(row.i64(weight::WEIGHT) as u64);
-                charges.push((row.i64(weight::GROUP_HASH), charge_of(weight)));
-            }
+            self.each_weight(None, |group, weight| memory::push(&mut charges, (group, charge_of(weight))));
             charges
         })
     }
 
     /// Returns the weight of a group. `None`: it has none, which counts as 1.
     pub fn weight_of(&self, group: i64) -> Option<f64> {
+        let mut found = None;
+        self.each_weight(Some(group), |_, weight| found = Some(weight));
+        found
+    }
+
+    /// Calls `f` with the weights of all groups that have one, or of one group, in the order of the groups' hashes.
+    fn each_weight(&self, group: Option<i64>, mut f: impl FnMut(i64, f64)) {
         let catalog = catalog::pinned();
         let table = Relation::read(catalog.weight);
         let index = Relation::read_index(catalog.weight_pkey);
-        let mut scan = table.scan(&index, &[Key::eq_i32(1, self.id), Key::eq_i64(2, group)], Snapshot::Now);
-        scan.next().map(|_| f64::from_bits(scan.row().i64(weight::WEIGHT) as u64))
+        let keys = [Key::eq_i32(1, self.id), Key::eq_i64(2, group.unwrap_or_default())];
+        let mut scan = table.scan(&index, &keys[..1 + usize::from(group.is_some())], Snapshot::Now);
+        while scan.next().is_some() {
+            let row = scan.row();
+            f(row.i64(weight::GROUP_HASH), f64::from_bits(row.i64(weight::WEIGHT) as u64));
+        }
     }
 
     /// Returns all lanes that jobs may wait in, be it for other jobs, and those of former stages.
@@ -403,6 +419,8 @@ fn remember(row: &Row) -> Option<Rc<Queue>> {
         dead_retention: us(column::DEAD_RETENTION),
         limits: limits(row),
         charges: OnceCell::new(),
+        rate_cost: row.get(column::RATE_COST).map(text),
+        cost_path: OnceCell::new(),
         max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
         start_within: row.get(column::START_WITHIN).map(Interval::read),
         executor: executor(row),
@@ -464,6 +482,7 @@ fn limits(row: &Row) -> Option<Limits> {
         rate: number(column::RATE_LIMIT),
         group_rate: number(column::RATE_LIMIT_PER_GROUP),
         period: row.get(column::RATE_PERIOD).map_or(0, |datum| Interval::read(datum).us()),
+        has_costs: row.get(column::RATE_COST).is_some(),
     };
     (limits.running != 0 || limits.has_groups() || limits.rate != 0).then_some(limits)
 }

@@ -106,7 +106,8 @@ tables! {
         LEASE_US lease_us: i64 = "lease_us" INT8OID true,
         PID pid: i32 = "pid" INT4OID true,
         KIND kind: u8 = "kind" CHAROID true,
-        WORKER worker: Option<Datum> = "worker" TEXTOID false
+        WORKER worker: Option<Datum> = "worker" TEXTOID false,
+        COST cost: Option<i32> = "cost" INT4OID false
     }
     // `queue_internal.firing_N`
     firing {
@@ -244,7 +245,8 @@ tables! {
         SETTINGS_BY settings_by: Option<Datum> = "settings_by" TEXTOID false,
         SETTINGS_BY_ID settings_by_id: Option<i64> = "settings_by_id" INT8OID false,
         START_WITHIN start_within: Option<Interval> = "start_within" INTERVALOID false,
-        FAIR_SHARE fair_share: Option<Datum> = "fair_share" TEXTOID false
+        FAIR_SHARE fair_share: Option<Datum> = "fair_share" TEXTOID false,
+        RATE_COST rate_cost: Option<Datum> = "rate_cost" TEXTOID false
     }
     // `queue_internal.restoring`
     restoring {

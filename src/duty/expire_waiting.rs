@@ -321,7 +321,7 @@ impl Look<'_> {
         let (now, mut claimed) = (time::now_us(), memory::list(taken.len()));
         for of_home in taken.chunk_by(|a, b| a.home == b.home) {
             let Some(first) = of_home.first() else { continue };
-            let ids: Vec<(i64, i64)> = of_home.iter().map(|attempt| (attempt.id(), 0)).collect();
+            let ids: Vec<claim::New> = of_home.iter().map(|attempt| claim::New::plain(attempt.id(), 0)).collect();
             let writer = claim::Writer::open_home(first.home);
             let lost = writer.map(|writer| writer.insert(&ids, now, claim::Kind::System, None));
             for (n, &attempt) in of_home.iter().enumerate() {

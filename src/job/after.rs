@@ -36,7 +36,7 @@ pub struct Predecessor {
     pub fate: Fate,
     /// Its attempt, if the job itself is held.
     pub held: Option<Attempt>,
-    /// The flow of which it is a member.
+    /// The flow that it is a member of.
     pub flow: Option<i64>,
 }
 

@@ -73,7 +73,7 @@ pub fn claim_first(known: &ClaimScope, request: &ClaimRequest<'_>, rows: Sink<'_
 fn claim_from(queue: &Queue, lanes: &[i32], request: &ClaimRequest<'_>, rows: Sink<'_>) -> Result<Claimed> {
     let check = LimitCheck::of(queue)?;
     let mut taker = Taker::new(queue, lanes, request, check.as_ref());
-    let mut batch = ClaimBatch::new(queue, request, rows);
+    let mut batch = ClaimBatch::new(queue, request, check.as_ref(), rows);
     let mut chunk = [Ready::default(); ATTEMPTS_PER_HOLD];
     loop {
         if batch.is_full() {
@@ -113,13 +113,13 @@ struct ClaimBatch<'a> {
 }
 
 impl<'a> ClaimBatch<'a> {
-    fn new(queue: &'a Queue, request: &'a ClaimRequest<'a>, rows: Sink<'a>) -> Self {
+    fn new(queue: &'a Queue, request: &'a ClaimRequest<'a>, check: Option<&'a LimitCheck<'a>>, rows: Sink<'a>) -> Self {
         Self {
             queue,
             queue_name: text_datum(&queue.name),
             request,
             rows,
-            claims: Claims::new(queue, request),
+            claims: Claims::new(queue, request, check),
             progress: Progress { claimed: 0, unclaimed: 0 },
             taken: Vec::new(),
             claimed: Vec::new(),

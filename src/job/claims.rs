@@ -8,11 +8,13 @@ use pg_queue_core::frontier::{Disconnect, Ready};
 use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::queue::Queue;
-use crate::job::take;
+use crate::job::limits::LimitCheck;
+use crate::job::{cost, take};
 use crate::log::attempt::Attempt;
-use crate::log::claim::{Kind, Writer};
+use crate::log::claim::{self, Kind, Writer};
 use crate::log::reader::Reader;
 use crate::log::segment::BoundedWait;
+use crate::pg::fault::fault;
 use crate::pg::scan::Probe;
 use crate::pg::{memory, time};
 use crate::shmem::{self, here};
@@ -39,6 +41,7 @@ impl ClaimRequest<'_> {
 pub struct Claims<'a> {
     queue: &'a Queue,
     request: &'a ClaimRequest<'a>,
+    check: Option<&'a LimitCheck<'a>>,
     pub reader: Reader,
     writers: [Option<Writer>; SEGMENTS],
     /// How long the call waits for moves, over all attempts.
@@ -49,10 +52,11 @@ pub struct Claims<'a> {
 
 impl<'a> Claims<'a> {
     /// Returns a value without claims.
-    pub fn new(queue: &'a Queue, request: &'a ClaimRequest<'a>) -> Self {
+    pub fn new(queue: &'a Queue, request: &'a ClaimRequest<'a>, check: Option<&'a LimitCheck<'a>>) -> Self {
         Self {
             queue,
             request,
+            check,
             reader: Reader::new(),
             writers: std::array::from_fn(|_| None),
             bounded_wait: BoundedWait::short(),
@@ -71,7 +75,9 @@ impl<'a> Claims<'a> {
                 claimed.push(found);
             }
         }
-        let lost = self.insert_found(&mut claimed, now);
+        let costs = cost::price_all(self.queue, self.check, &mut self.reader, &mut claimed, take::give_back);
+        fault!("claim.priced");
+        let lost = self.insert_found(&mut claimed, &costs, now);
         claimed.retain(|(attempt, _)| !lost.contains(&attempt.id()));
         claimed.iter_mut().for_each(|(_, lease)| *lease = now.saturating_add(*lease));
         claimed
@@ -109,26 +115,31 @@ impl<'a> Claims<'a> {
         Some((attempt, lease))
     }
 
-    /// Inserts the claims, those of one segment together. Returns the attempts that were claimed before.
-    fn insert_found(&mut self, found: &mut [(Attempt, i64)], now: i64) -> Vec<i64> {
+    /// Inserts the claims, those of one segment together. `costs`: what each costs; empty: each counts as 1. Returns
+    /// the attempts that were claimed before.
+    fn insert_found(&mut self, found: &mut [(Attempt, i64)], costs: &[i32], now: i64) -> Vec<i64> {
         let request = self.request;
         let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
         let mut met = Vec::new();
         for segment in (0..SEGMENTS as u8).filter(|segment| used >> segment & 1 != 0) {
             let mut claims = memory::list(found.len());
-            let of_segment = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
-            claims.extend(of_segment.map(|(attempt, lease)| (attempt.id(), *lease)));
+            let of_segment = found.iter().enumerate().filter(|(_, (attempt, _))| attempt.home.segment == segment);
+            claims.extend(of_segment.map(|(nth, (attempt, lease))| claim::New {
+                id: attempt.id(),
+                lease_us: *lease,
+                cost: costs.get(nth).copied(),
+            }));
             // Turns of groups come in another order, and keys that ascend find the same leaf more often.
             if self.queue.has_groups() {
                 claims.sort_unstable();
             }
             let taken = self.writer(segment).insert(&claims, now, request.kind(), request.worker.as_deref());
-            met.extend(taken.into_iter().map(|n| claims[n].0));
+            met.extend(taken.into_iter().map(|n| claims[n].id));
         }
         let mut lost = Vec::new();
         if !met.is_empty() {
-            for (attempt, lease) in found.iter_mut().filter(|(attempt, _)| met.contains(&attempt.id())) {
-                if !self.follow(attempt, *lease, now) {
+            for (nth, (attempt, lease)) in found.iter_mut().enumerate() {
+                if met.contains(&attempt.id()) && !self.follow(attempt, *lease, costs.get(nth).copied(), now) {
                     self.drop_claimed(attempt);
                     lost.push(attempt.id());
                 }
@@ -155,8 +166,9 @@ impl<'a> Claims<'a> {
     }
 
     /// Claims an attempt that has moved, in its new place. Returns false if it has not moved, or is lost.
-    fn follow(&mut self, attempt: &mut Attempt, lease: i64, now: i64) -> bool {
+    fn follow(&mut self, attempt: &mut Attempt, lease_us: i64, cost: Option<i32>, now: i64) -> bool {
         let id = attempt.id();
+        let claim = claim::New { id, lease_us, cost };
         loop {
             match self.writer(attempt.home.segment).probe(id) {
                 Probe::Committed | Probe::InProgress => return false,
@@ -173,7 +185,7 @@ impl<'a> Claims<'a> {
             shmem::with(|shared| shared.frontier.running.relocate(here::number(), id, place));
             let request = self.request;
             let writer = self.writer(attempt.home.segment);
-            if writer.insert(&[(id, lease)], now, request.kind(), request.worker.as_deref()).is_empty() {
+            if writer.insert(&[claim], now, request.kind(), request.worker.as_deref()).is_empty() {
                 return true;
             }
         }

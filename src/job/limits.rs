@@ -108,7 +108,7 @@ impl<'a> LimitCheck<'a> {
         }
         let (mut starts, mut of_groups) = (Vec::new(), Vec::new());
         if self.limits.rate > 0 {
-            starts = starts_of_queue(self.queue.lanes(), self.limits.period)?;
+            starts = starts_of_queue(self.queue, self.limits.period)?;
         }
         if self.limits.group_rate > 0 {
             of_groups = starts_of_groups(self.queue.lanes(), self.limits.period)?;
@@ -166,8 +166,10 @@ fn recover_first() -> Result<()> {
 
 /// Returns the claims by workers within the last `period` microseconds, in order: a time, then the number of claims.
 /// For reclaimed segments only the minute is known.
-fn starts_of_queue(lanes: &[i32], period: i64) -> Result<Vec<i64>> {
-    starts(lanes, period, "queue_internal.rollup", "")
+fn starts_of_queue(queue: &Queue, period: i64) -> Result<Vec<i64>> {
+    let has_costs = queue.cost_path().is_some();
+    let minutes = if has_costs { "queue_internal.group_start" } else { "queue_internal.rollup" };
+    starts(queue.lanes(), period, minutes, "")
 }
 
 /// As `starts_of_queue`, for jobs in groups: time, number, lane, hash of the group.
@@ -178,7 +180,7 @@ fn starts_of_groups(lanes: &[i32], period: i64) -> Result<Vec<i64>> {
 /// `minutes`: the table of claims in reclaimed segments. `by`: the columns that distinguish starts.
 fn starts(lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64>> {
     let lanes = lanes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let has_group = if by.is_empty() { "" } else { "AND group_hash IS NOT NULL" };
+    let has_group = if by.is_empty() { "" } else { "AND group_hash OPERATOR(pg_catalog.<>) 0" };
     // The claims of the other segments are in the table of minutes, and a crash may have left these segments half
     // empty. If a segment is copied there meanwhile, its claims count twice at worst.
     let is_read = |n: &u8| !matches!(segment::word(*n).state(), State::Free | State::Copied | State::Emptying);
@@ -186,7 +188,8 @@ fn starts(lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64
         .filter(is_read)
         .map(|n| {
             format!(
-                "SELECT c.claimed_at AS at, 1::pg_catalog.int8 AS n {by} FROM queue_internal.claim_{n} AS c
+                "SELECT c.claimed_at AS at, coalesce(c.cost, 1)::pg_catalog.int8 AS n {by}
+                 FROM queue_internal.claim_{n} AS c
                  JOIN queue_internal.attempt_{n} AS a ON a.id OPERATOR(pg_catalog.=) c.id
                  WHERE a.lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}]) {has_group}
                    AND (c.kind OPERATOR(pg_catalog.=) 'w' OR c.kind OPERATOR(pg_catalog.=) 'b')
@@ -207,7 +210,7 @@ fn starts(lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64
                  FROM ({logs}
                        SELECT least(minute OPERATOR(pg_catalog.+) '1 minute'::pg_catalog.interval,
                                     pg_catalog.clock_timestamp()) AS at, claimed AS n {by} FROM {minutes}
-                       WHERE lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}])
+                       WHERE lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}]) {has_group}
                          AND claimed OPERATOR(pg_catalog.>) 0) AS all_starts) AS starts
              WHERE us OPERATOR(pg_catalog.>) $1 GROUP BY us OPERATOR(pg_catalog./) $2 {by} ORDER BY 1) AS parts"
     );
@@ -254,7 +257,7 @@ pub fn gates_full() -> Error {
 }
 
 /// Returns the error for memory that has no room for all groups with recent starts.
-fn rated_groups_full(queue: &str) -> Error {
+pub fn rated_groups_full(queue: &str) -> Error {
     Error::new(
         crate::error::LIMIT,
         format!("too many groups of queue \"{queue}\" have started jobs within its rate_period"),

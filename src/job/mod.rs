@@ -11,6 +11,7 @@ pub mod claim;
 pub mod claimed;
 pub mod claims;
 pub mod complete;
+pub mod cost;
 pub mod dead_letter;
 pub mod debounce;
 pub mod end_flow;

@@ -194,6 +194,7 @@ pub fn remember_claim(attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
     entry.group = ready.group;
     (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
     (entry.started_at, entry.pid, entry.state) = (claim.claimed_at, claim.pid, State::Running);
+    entry.cost = claim.cost.cast_unsigned();
     if claim.kind == claim::Kind::Bound {
         entry.disconnect = Disconnect::EXPIRES;
     }

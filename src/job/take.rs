@@ -92,7 +92,7 @@ pub fn take_waiting(attempt: &Attempt) -> Result<TakeWaiting> {
         // The probe avoids a dead row.
         seen = writer.probe(ready.id);
         if seen == Probe::Absent
-            && writer.insert(&[(ready.id, 0)], time::now_us(), claim::Kind::System, None).is_empty()
+            && writer.insert(&[claim::New::plain(ready.id, 0)], time::now_us(), claim::Kind::System, None).is_empty()
         {
             return Ok(TakeWaiting::Taken);
         }

@@ -43,6 +43,24 @@ pub struct Claim {
     pub lease: i64,
     pub pid: i32,
     pub kind: Kind,
+    /// What it counts for the rates of its queue.
+    pub cost: i32,
+}
+
+/// A claim to insert.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct New {
+    pub id: i64,
+    pub lease_us: i64,
+    /// What it counts for the rates of its queue. `None`: 1.
+    pub cost: Option<i32>,
+}
+
+impl New {
+    /// Returns a claim that counts as 1.
+    pub fn plain(id: i64, lease_us: i64) -> Self {
+        Self { id, lease_us, cost: None }
+    }
 }
 
 type Values = [Option<Datum>; column::COUNT];
@@ -68,7 +86,7 @@ impl Writer {
 
     /// Marks a waiting attempt as moved. `None`: it is claimed, or being claimed.
     pub fn mark_moved(&self, id: i64) -> Option<Tid> {
-        self.0.mark(id, row((id, 0), time::now_us(), Kind::Moved, None))
+        self.0.mark(id, row(New::plain(id, 0), time::now_us(), Kind::Moved, None))
     }
 
     /// Takes a mark back that this transaction has made.
@@ -81,23 +99,23 @@ impl Writer {
         self.0.copy::<{ column::COUNT }>(claims);
     }
 
-    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction. Returns
+    /// Inserts claims of attempts that the frontier has given to this transaction. Returns
     /// the positions of attempts that have a claim, or that an open transaction is claiming. They get no row.
     #[must_use]
-    pub fn insert(&self, claims: &[(i64, i64)], now: i64, kind: Kind, worker: Option<&str>) -> Vec<usize> {
+    pub fn insert(&self, claims: &[New], now: i64, kind: Kind, worker: Option<&str>) -> Vec<usize> {
         let worker: Option<Datum> = worker.map(text_datum);
         if let [claim] = claims {
-            let is_new = self.0.insert_one(claim.0, row(*claim, now, kind, worker)).is_some();
+            let is_new = self.0.insert_one(claim.id, row(*claim, now, kind, worker)).is_some();
             return if is_new { Vec::new() } else { vec![0] };
         }
         let mut rows = NewRows::new(column::COUNT, claims.len());
         claims.iter().for_each(|&claim| rows.add(row(claim, now, kind, worker)));
-        self.0.insert_all(&mut rows, |n| claims[n].0).1
+        self.0.insert_all(&mut rows, |n| claims[n].id).1
     }
 }
 
-fn row((id, lease_us): (i64, i64), claimed_at: i64, kind: Kind, worker: Option<Datum>) -> Values {
-    column::Row { id, claimed_at, lease_us, pid: session::pid(), kind: kind.char(), worker }.values()
+fn row(New { id, lease_us, cost }: New, claimed_at: i64, kind: Kind, worker: Option<Datum>) -> Values {
+    column::Row { id, claimed_at, lease_us, pid: session::pid(), kind: kind.char(), worker, cost }.values()
 }
 
 /// A segment's claims, open to read.
@@ -153,5 +171,6 @@ pub fn read(row: &impl Columns) -> Claim {
             MOVED => Kind::Moved,
             _ => Kind::Worker,
         },
+        cost: row.get(column::COST).map_or(1, |cost| cost.value() as i32),
     }
 }

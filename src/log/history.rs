@@ -323,7 +323,7 @@ impl Past {
         self.row.i32(column::LANE)
     }
 
-    /// Returns the flow of which it is a member.
+    /// Returns the flow that it is a member of.
     pub fn flow(&self) -> Option<i64> {
         self.number(column::FLOW)
     }

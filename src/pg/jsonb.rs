@@ -170,6 +170,11 @@ impl Value {
         self.number()?.parse().ok()
     }
 
+    /// Returns a number as the nearest `double precision`. `None`: this is no number.
+    pub fn as_f64(&self) -> Option<f64> {
+        self.number()?.parse().ok()
+    }
+
     /// Returns the digits of a number.
     fn number(&self) -> Option<String> {
         if self.0.type_ != jbvType::jbvNumeric {

@@ -110,6 +110,16 @@ impl Path {
         self.ask(pg_sys::jsonb_path_match, of, budget).map(|answer| answer.value() & 1 != 0)
     }
 
+    /// Returns the fields that the path reads at its root.
+    pub fn roots(&self) -> Vec<String> {
+        if self.is_broken() { Vec::new() } else { roots(&text(self.datum())) }
+    }
+
+    /// Returns the first value to which a path leads, if it is a number.
+    pub fn first_number(&self, of: Datum, budget: &mut Budget) -> Option<f64> {
+        jsonb::scalar(self.ask(pg_sys::jsonb_path_query_first, of, budget)?)?.as_f64()
+    }
+
     /// Returns the first value to which a path leads, as text: a string without quotes, cut to `MAX_VALUE_BYTES`.
     /// `None`: it leads to nothing, to null, or to a large array or object.
     pub fn first_text(&self, of: Datum, budget: &mut Budget) -> Option<String> {

@@ -22,8 +22,12 @@ const VERSION: &str = "0.0.1";
 const FOLDER: &str = "xtask/src/earlier";
 
 /// What an extension's sources say, and what they said in the earlier version.
-const CHANGES: [(&str, &str, &str); 7] = [
-    (EXTENSION, "\"char\"      NOT NULL,\n                worker          text\n", "\"char\"      NOT NULL\n"),
+const CHANGES: [(&str, &str, &str); 8] = [
+    (
+        EXTENSION,
+        "\"char\"      NOT NULL,\n                worker          text,\n                cost            integer\n",
+        "\"char\"      NOT NULL\n",
+    ),
     (
         EXTENSION,
         ", settings jsonb DEFAULT NULL\n    -- end of arguments of queue\n) RETURNS void LANGUAGE c AS \
@@ -31,11 +35,17 @@ const CHANGES: [(&str, &str, &str); 7] = [
         "\n) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create'",
     ),
     (EXTENSION, "timestamptz, is_cancelled boolean)\n    LANGUAGE c ROWS 100", "timestamptz)\n    LANGUAGE c ROWS 100"),
-    (EXTENSION, "start_within, fair_share\nFROM", "start_within\nFROM"),
+    (EXTENSION, "fair_share, rate_cost\nFROM", "fair_share\nFROM"),
     (
         EXTENSION,
-        "COMMENT ON COLUMN queue.queues.fair_share IS\n    'jobs: groups start jobs of the same priority in proportion \
-            to their weights; null: they do not.';\n",
+        "COMMENT ON COLUMN queue.queues.rate_cost IS\n    'The jsonpath of what a job counts for rate_limit and \
+            rate_limit_per_group; null: each counts as 1.';\n",
+        "",
+    ),
+    (
+        EXTENSION,
+        "            COMMENT ON COLUMN queue_internal.claim_%1$s.cost IS\n                \
+            'What it counts for the rates of its queue; null: 1.';\n",
         "",
     ),
     (EXTENSION, "COMMENT ON FUNCTION queue.pause IS\n", "COMMENT ON FUNCTION queue.pause IS 'It was: '\n"),

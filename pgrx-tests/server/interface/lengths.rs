@@ -33,6 +33,7 @@ const NOT_SHOWN: &[&str] = &["command", "error_like"];
 /// A call with a long text as `$1`, and the argument that gets it. It must fail with `22023`.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("alter", "fair_share", "queue.alter('q', fair_share => $1)"),
+    ("alter", "rate_cost", "queue.alter('q', rate_cost => $1)"),
     ("alter", "stages", "queue.alter('q', stages => ARRAY[$1])"),
     ("bind", "pattern", "queue.bind('t', 'q', $1)"),
     ("claim", "worker", "queue.claim('q', worker => $1)"),
@@ -40,6 +41,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("claim_any", "worker", "queue.claim_any('{q}', worker => $1)"),
     ("create", "queue_name", "queue.create($1)"),
     ("create", "fair_share", "queue.create('new', fair_share => $1)"),
+    ("create", "rate_cost", "queue.create('new', rate_cost => $1)"),
     ("create", "stages", "queue.create('new', stages => ARRAY[$1])"),
     ("create_topic", "topic", "queue.create_topic($1)"),
     ("enqueue", "group_key", "queue.enqueue('q', group_key => $1)"),

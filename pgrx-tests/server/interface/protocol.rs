@@ -70,6 +70,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "fail_many" => &["ARRAY[attempt]", "'boom'"],
         "end_batch" => &["ends"],
         "progress" => &["attempt", "'1'"],
+        "charge" => &["attempt", "1"],
         "schedule" => &["'fresh'", "'q'"],
         "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" | "upcoming" => &["'planned'"],
         "cancel" | "retry" | "life_of" | "job" | "job_attempts" | "members" | "job_steps" => &["job"],
@@ -116,7 +117,8 @@ struct Ids {
 
 impl Ids {
     fn new(client: &mut Client) -> Self {
-        client.run("SELECT queue.create('q'), queue.create('empty'), queue.create_topic('topic')");
+        client.run("SELECT queue.create('q', rate_limit => 1000000, rate_cost => '$.headers.tokens')");
+        client.run("SELECT queue.create('empty'), queue.create_topic('topic')");
         client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
         client.run("SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[])");
         let attempt = client.claim("q");

@@ -70,6 +70,7 @@ acts | end_batch(json_build_array(json_build_object('complete', json_build_objec
 acts | extend({attempt})
 acts | extend_many(ARRAY[{attempt}])
 acts | progress({attempt}, '1')
+acts | charge({attempt}, 1)
 acts | suspend({attempt}, until => 'epoch')
 acts | step({attempt}, 'a')
 acts | step_done({attempt}, 'a')
@@ -372,7 +373,7 @@ fn every_function_and_view_asks_for_its_privilege() {
     let owner = roles.make("owner", "SUPERUSER");
     client.run(&format!("DROP EXTENSION pg_queue; SET ROLE {owner}; CREATE EXTENSION pg_queue; RESET ROLE"));
     client.run(&format!("ALTER ROLE {owner} NOSUPERUSER"));
-    create(&mut client, "q", "stages => '{first, last}'");
+    create(&mut client, "q", "stages => '{first, last}', rate_limit => 1000000, rate_cost => '$.headers.tokens'");
     create(&mut client, "other", "");
     client.run("SELECT queue.create_topic('tq'), queue.create_topic('tother')");
     client.run("SELECT queue.bind('tq', 'q'), queue.bind('tother', 'other')");

@@ -4,32 +4,35 @@
 //! there.
 
 use super::answers::TakeOne;
+use super::costs;
 use super::disconnect::Disconnect;
 use super::memory::Frontier;
-use super::rates::{OF_GROUP, OF_QUEUE};
 use super::ready::Ready;
 use super::running::{DeadlineRoot, Owner, Running, State};
 use super::slot::{GateSlot, RunningSlot};
 
 impl Frontier<'_> {
-    /// Makes the entry of an attempt that a worker's transaction takes, and counts the entry at the gate.
-    pub(super) fn add_claimed(&mut self, instance: u32, lane: i32, owner: Owner, entry: Ready, gate: Option<GateSlot>) {
+    /// Makes the entry of an attempt that a worker's transaction takes, and counts the entry at the gate. Returns what
+    /// it counts for the rates. If that is more than 1, the caller takes nothing else: the rates may have no more room.
+    pub(super) fn add_claimed(
+        &mut self,
+        instance: u32,
+        lane: i32,
+        owner: Owner,
+        entry: Ready,
+        gate: Option<GateSlot>,
+    ) -> u32 {
         let slot = self.running.add(Running::taken(instance, lane, owner, entry));
-        let (Some(slot), Some(gate)) = (slot, gate) else { return };
+        let (Some(slot), Some(gate)) = (slot, gate) else { return 0 };
         // The start is counted first, because the list of the group depends on how much it may still start.
-        if self.backlog.open_start(gate, lane, entry.group) {
-            self.running[slot].token |= OF_GROUP;
-        }
+        let (token, cost) = costs::open_start(&mut self.backlog, gate, lane, &entry);
+        (self.running[slot].token, self.running[slot].cost) = (token, cost);
         self.count_in(gate, slot);
         let backlog = &mut self.backlog;
-        let gate = &mut backlog.gates[gate];
-        if gate.limits.rate > 0 {
-            gate.take_token();
-            self.running[slot].token |= OF_QUEUE;
-        }
         if let Some(lane) = backlog.lanes.find(instance, lane) {
             backlog.lanes[lane].groups.handed_out();
         }
+        cost
     }
 
     pub(super) fn forget_running(&mut self, root: &mut DeadlineRoot, slot: RunningSlot) -> Running {

@@ -192,7 +192,7 @@ impl Frontier<'_> {
             gate.running = gate.running.saturating_sub(1);
             if token & OF_QUEUE != 0 {
                 // The attempt has not started.
-                gate.window.open -= 1;
+                gate.window.open -= entry.cost;
                 gate.opens_at = 0;
             }
             if token & OF_GROUP != 0 {
@@ -213,12 +213,13 @@ impl Frontier<'_> {
             return;
         }
         let token = std::mem::take(&mut entry.token);
+        entry.counted_at = now;
         let Some(slot) = entry.gate else { return };
         let backlog = &mut self.backlog;
         if token & OF_QUEUE != 0 {
             let gate = &mut backlog.gates[slot];
-            gate.window.open -= 1;
-            gate.window.add(gate.limits.period, now, 1);
+            gate.window.open -= entry.cost;
+            gate.window.add(gate.limits.period, now, entry.cost);
         }
         if token & OF_GROUP != 0 {
             backlog.close_start(slot, entry, Some(now));
@@ -343,13 +344,15 @@ impl Backlog<'_> {
         }
         if limits.rate > 0 && room > 0 {
             gate.window.expire(limits.period, claimer.now);
-            let left = limits.rate.saturating_sub(gate.window.sum());
+            let used = gate.window.sum();
+            let left = gate.dear.room(limits.rate, used);
             if left == 0 {
                 // If attempts may start, `opens_at` stays: the clock wakes the sessions that sleep at the gate.
-                let opens_at = gate.window.frees_at(limits.period, claimer.now);
+                let many = gate.dear.must_free(limits.rate, used);
+                let opens_at = gate.window.frees_at(limits.period, claimer.now, many);
                 self.gates.close_until(slot, opens_at);
             }
-            room = room.min(left);
+            room = room.min(self.gates[slot].jobs_in(left));
         }
         if limits.group_rate > 0 && room > 0 {
             room = match self.records_room(slot) {

@@ -11,6 +11,7 @@
 //! Invariant: if the groups of a gate are *known*, every group in which such an attempt waits has a record. Records of
 //! other groups may exist: each costs at most one turn. If a record does not fit, the gate's groups are unknown.
 
+use super::dear::Dear;
 use super::group::key_of;
 use super::index::Bucket;
 use super::limits::{Claimer, GATE_LANES, Gate};
@@ -96,7 +97,7 @@ impl<'a> GateSet<'a> {
     /// Gives a gate the settings of this claim. It counts nothing yet. The caller forgets its groups first.
     pub(super) fn set(&mut self, slot: GateSlot, instance: u32, claimer: &Claimer<'_>) {
         let gate = &mut self.gates[slot];
-        gate.opens_at = 0;
+        (gate.opens_at, gate.dear, gate.usual_cost) = (0, Dear::default(), 0);
         (gate.instance, gate.queue, gate.limits, gate.running) = (instance, claimer.queue, claimer.limits, 0);
         let count = claimer.lanes.len().min(GATE_LANES);
         gate.len = count as u32;

@@ -2,6 +2,7 @@
 //!
 //! Responsible for these types. Not responsible for counting (`gate`, `rates`).
 
+use super::dear::Dear;
 use super::ending::Ending;
 use super::retries::Retries;
 use super::slot::of;
@@ -29,6 +30,8 @@ pub struct Limits {
     pub group_rate: u32,
     /// The period of the rates, in microseconds.
     pub period: i64,
+    /// Whether jobs count for the rates by their costs, not each as one.
+    pub has_costs: bool,
 }
 
 impl Limits {
@@ -80,6 +83,10 @@ pub struct Gate {
     /// it.
     pub(super) opens_at: i64,
     pub(super) window: Window,
+    /// The job that waits until as much of the rate as it costs is free.
+    pub(super) dear: Dear,
+    /// What a job costs: the mean of the last few, at least 1.
+    pub(super) usual_cost: u32,
 }
 
 impl Entry for Gate {
@@ -100,6 +107,8 @@ impl Default for Gate {
             len: 0,
             opens_at: 0,
             window: Window::default(),
+            dear: Dear::default(),
+            usual_cost: 0,
         }
     }
 }
@@ -118,9 +127,16 @@ impl Gate {
         self.limits.running > 0 && self.running >= self.limits.running
     }
 
-    /// Counts an open start.
-    pub(super) fn take_token(&mut self) {
-        self.window.open += 1;
+    /// Returns how many jobs of the usual cost this much is enough for, at least one. If none is left, 0.
+    pub(super) fn jobs_in(&self, left: u32) -> u32 {
+        let jobs = left / self.usual_cost.max(1);
+        if self.limits.has_costs { jobs.max(left.min(1)) } else { left }
+    }
+
+    /// Learns what jobs cost.
+    pub(super) fn learn(&mut self, cost: u32) {
+        let mean = (u64::from(self.usual_cost) * 7 + u64::from(cost)) / 8;
+        self.usual_cost = if self.usual_cost == 0 { cost.max(1) } else { (mean as u32).max(1) };
     }
 
     /// True if a claim whose transaction is ending nothing would find the gate closed.

@@ -15,7 +15,9 @@ mod ahead;
 mod answers;
 mod claims;
 mod collect;
+mod costs;
 mod deadlines;
+mod dear;
 mod disconnect;
 mod ending;
 mod gate;
@@ -58,6 +60,7 @@ mod window;
 
 pub use ahead::Ahead;
 pub use answers::{Collect, Hold, Next, Served, Take, TakeOne, Turn, Wait};
+pub use costs::{Priced, price, used};
 pub use disconnect::{Disconnect, MAX_DISCONNECT_US};
 pub use ending::Ending;
 pub use gate_set::GateSet;

@@ -30,7 +30,7 @@ pub fn charge_of(weight: f64) -> u64 {
 
 impl Claimer<'_> {
     /// Returns the charge of a job of this group.
-    fn charge(&self, group: i64) -> u64 {
+    pub(super) fn charge(&self, group: i64) -> u64 {
         self.charges.binary_search_by_key(&group, |&(hash, _)| hash).map_or(UNIT, |nth| self.charges[nth].1)
     }
 }

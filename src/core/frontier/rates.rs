@@ -27,20 +27,22 @@ impl Rate {
 }
 
 impl Backlog<'_> {
-    /// Returns how many more attempts of a group its rate lets start now.
+    /// Returns how many more attempts of a group its rate lets start now, if they have the usual cost.
     pub(super) fn rate_room(&self, gate: GateSlot, lane: i32, group: i64) -> u32 {
         let limits = &self.gates[gate].limits;
         if limits.group_rate == 0 {
             return u32::MAX;
         }
         let known = self.starts.find(gate, lane, group);
-        known.map_or(limits.group_rate, |slot| self.starts.room(slot, limits, *self.now))
+        let left = known.map_or(limits.group_rate, |slot| self.starts.room(slot, limits, *self.now));
+        self.gates[gate].jobs_in(left)
     }
 
-    /// Returns when the oldest counting start of a group expires. `None`: all starts are open, or there is none.
+    /// Returns when so many starts of a group have expired that its next job may start. `None`: too many starts are
+    /// open, or there is none.
     pub(super) fn rate_opens_at(&self, gate: GateSlot, lane: i32, group: i64) -> Option<i64> {
         let slot = self.starts.find(gate, lane, group)?;
-        self.starts.opens_at(slot, self.gates[gate].limits.period, *self.now)
+        self.starts.opens_at(slot, &self.gates[gate].limits, *self.now)
     }
 
     /// Returns how many more records a gate may have within its share. `Err`: none before this monotonic time.
@@ -110,7 +112,7 @@ impl Backlog<'_> {
         self.gates[gate].rates == 0
     }
 
-    fn record_or_create(&mut self, gate: GateSlot, lane: i32, group: i64) -> Option<RateSlot> {
+    pub(super) fn record_or_create(&mut self, gate: GateSlot, lane: i32, group: i64) -> Option<RateSlot> {
         if let Some(slot) = self.starts.find(gate, lane, group) {
             return Some(slot);
         }
@@ -126,29 +128,18 @@ impl Backlog<'_> {
         Some(slot)
     }
 
-    /// Counts an open start of a group. Returns false if the group has no rate. The caller must have made sure that
-    /// there is room for a record.
-    pub(super) fn open_start(&mut self, gate: GateSlot, lane: i32, group: i64) -> bool {
-        if group == 0 || self.gates[gate].limits.group_rate == 0 {
-            return false;
-        }
-        let Some(slot) = self.record_or_create(gate, lane, group) else { return false };
-        self.starts[slot].open += 1;
-        true
-    }
-
     /// Ends an open start of this entry's group. `at`: the time at which it counts as a start. `None`: it does not
     /// count.
     pub(super) fn close_start(&mut self, gate: GateSlot, entry: &Running, at: Option<i64>) {
         let Some(slot) = self.starts.find(gate, entry.lane, entry.group) else { return };
         let rate = &mut self.starts[slot];
-        rate.open = rate.open.saturating_sub(1);
+        rate.open = rate.open.saturating_sub(entry.cost);
         let period = self.gates[gate].limits.period;
         // If the job has not started, the record may expire immediately.
         let over_at = at.map_or(0, |at| at.saturating_add(period));
         self.starts.head.free_at = self.starts.head.free_at.min(over_at);
         if let Some(at) = at {
-            self.starts.add_starts(slot, at, 1, period, *self.now);
+            self.starts.add_starts(slot, at, entry.cost, period, *self.now);
         }
     }
 

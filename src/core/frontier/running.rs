@@ -97,6 +97,12 @@ pub struct Running {
     /// Whether it counts as an open start of its queue, of its group, or of both ([`super::rates`]). The time of an
     /// open start is not settled yet.
     pub(super) token: u8,
+    /// What its start counts for the rates of its queue and its group.
+    pub cost: u32,
+    /// What its worker has reported beyond that.
+    pub more: u32,
+    /// The monotonic time at which its start is counted. 0: not known.
+    pub(super) counted_at: i64,
     /// 1: its group counts it.
     pub(super) grouped: u8,
     /// The gate that counts it.

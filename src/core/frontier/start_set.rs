@@ -91,18 +91,50 @@ impl<'a> StartSet<'a> {
         older.take(rate.len as usize).chain((rate.sum > 0).then_some(rate.newest))
     }
 
-    /// Returns how many more attempts of a record's group its rate lets start now.
-    pub(super) fn room(&self, slot: RateSlot, limits: &Limits, now: i64) -> u32 {
+    /// Returns what counts of a record's starts now, the open ones included.
+    pub(super) fn used(&self, slot: RateSlot, period: i64, now: i64) -> u32 {
         let rate = self.rates[slot];
-        let from = now.saturating_sub(limits.period);
+        let from = now.saturating_sub(period);
         let expired: u32 = self.spans(&rate).take_while(|span| span.last <= from).map(|span| span.count).sum();
-        limits.group_rate.saturating_sub((rate.sum - expired).saturating_add(rate.open))
+        (rate.sum - expired).saturating_add(rate.open)
     }
 
-    /// Returns when the oldest counting start of a record expires. `None`: all starts are open, or there is none.
-    pub(super) fn opens_at(&self, slot: RateSlot, period: i64, now: i64) -> Option<i64> {
-        let from = now.saturating_sub(period);
-        self.spans(&self.rates[slot]).find(|span| span.last > from).map(|span| span.last.saturating_add(period))
+    /// Returns how much of its rate a record's group may use now.
+    pub(super) fn room(&self, slot: RateSlot, limits: &Limits, now: i64) -> u32 {
+        self.rates[slot].dear.room(limits.group_rate, self.used(slot, limits.period, now))
+    }
+
+    /// Returns when so many of a record's starts have expired that its group's next job may start. `None`: too many
+    /// starts are open, or there is none.
+    pub(super) fn opens_at(&self, slot: RateSlot, limits: &Limits, now: i64) -> Option<i64> {
+        let from = now.saturating_sub(limits.period);
+        let rate = &self.rates[slot];
+        let many = rate.dear.must_free(limits.group_rate, self.used(slot, limits.period, now)).max(1);
+        let mut freed = 0u32;
+        let mut counting = self.spans(rate).filter(|span| span.last > from);
+        let found = counting.find(|span| {
+            freed = freed.saturating_add(span.count);
+            freed >= many
+        });
+        found.map(|span| span.last.saturating_add(limits.period))
+    }
+
+    /// As [`super::window::Window::take_back`], for a record.
+    pub(super) fn take_back(&mut self, slot: RateSlot, at: i64, count: u32) {
+        let rate = &mut self.rates[slot];
+        let mut next = rate.older.0;
+        for _ in 0..rate.len {
+            let Some(node) = next else { break };
+            let older = &mut self.pool[node];
+            if older.span.has(at) {
+                rate.sum -= older.span.take_back(count);
+                return;
+            }
+            next = older.next;
+        }
+        if rate.sum > 0 && rate.newest.has(at) {
+            rate.sum -= rate.newest.take_back(count);
+        }
     }
 
     /// Returns the slot that is checked for expiry next. `None`: no slot was ever used.
@@ -151,6 +183,9 @@ impl<'a> StartSet<'a> {
 
     /// Adds starts to a record.
     pub(super) fn add_starts(&mut self, slot: RateSlot, at: i64, count: u32, period: i64, now: i64) {
+        if count == 0 {
+            return;
+        }
         let from = now.saturating_sub(period);
         while let Some(node) = self.rates[slot].older.0
             && self.pool[node].span.last <= from
@@ -204,7 +239,7 @@ impl StartSet<'_> {
             assert_eq!(self.index.find(rate.gate().number(), rate.key), Some(slot));
             assert_eq!(self.spans(rate).map(|span| span.count).sum::<u32>(), rate.sum);
             assert!(self.spans(rate).is_sorted_by_key(|span| span.last));
-            assert!(self.spans(rate).all(|span| span.count > 0 && span.first <= span.last));
+            assert!(self.spans(rate).all(|span| span.first <= span.last));
             rates += 1;
             nodes += rate.len;
         }

@@ -1,5 +1,6 @@
 //! The slots that record when attempts of a group have started.
 
+use super::dear::Dear;
 use super::slot::{GateSlot, RateSlot, StartSlot, of};
 use super::slots::{Entry, Listed};
 use super::window::Span;
@@ -27,8 +28,10 @@ pub struct Rate {
     pub(super) len: u32,
     /// How many starts there are, without the open ones.
     pub(super) sum: u32,
-    /// Open starts: taken attempts whose claim is neither committed nor rolled back.
+    /// What open starts cost: taken attempts whose claim is neither committed nor rolled back.
     pub(super) open: u32,
+    /// The job that waits until as much of the rate as it costs is free.
+    pub(super) dear: Dear,
     /// Its gate. `None`: the slot is free, and `older.0` has the number of the next free slot.
     pub(super) gate: Option<GateSlot>,
 }

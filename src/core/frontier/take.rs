@@ -210,9 +210,12 @@ impl Frontier<'_> {
             if let (Some(group), Some(claimer)) = (group, claimer) {
                 self.backlog.charge(group, claimer);
             }
-            self.add_claimed(instance, lane, owner, entry, gate);
+            let is_dear = self.add_claimed(instance, lane, owner, entry, gate) > 1;
             out[taking.taken] = entry;
             taking.taken += 1;
+            if is_dear {
+                break;
+            }
         }
         taking.answer(&mut self.backlog.lanes)
     }

@@ -61,8 +61,8 @@ impl TurnEnd<'_> {
             }
             if let Some(first) = self.earlier(frontier, instance, &entry) {
                 frontier.backlog.charge(self.group, self.claimer);
-                frontier.add_claimed(instance, lane, owner, first, Some(self.gate));
-                self.add(first, out);
+                let cost = frontier.add_claimed(instance, lane, owner, first, Some(self.gate));
+                self.add(first, cost, out);
             }
             if !self.may_take(&mut frontier.backlog, &entry) {
                 let group = &mut frontier.backlog.groups[self.group];
@@ -70,15 +70,15 @@ impl TurnEnd<'_> {
                 return &self.served.found[nth..];
             }
             frontier.backlog.charge(self.group, self.claimer);
-            frontier.add_claimed(instance, lane, owner, entry, Some(self.gate));
-            self.add(entry, out);
+            let cost = frontier.add_claimed(instance, lane, owner, entry, Some(self.gate));
+            self.add(entry, cost, out);
         }
         &[]
     }
 
-    fn add(&mut self, entry: Ready, out: &mut [Ready]) {
+    fn add(&mut self, entry: Ready, cost: u32, out: &mut [Ready]) {
         out[self.taken] = entry;
-        (self.taken, self.room) = (self.taken + 1, self.room - 1);
+        (self.taken, self.room) = (self.taken + 1, if cost > 1 { 0 } else { self.room - 1 });
     }
 }
 

@@ -23,6 +23,21 @@ pub(super) struct Span {
     pub(super) count: u32,
 }
 
+impl Span {
+    /// True if a start at this time may be among these. A group's start may also be among later ones, which count for
+    /// longer.
+    pub(super) fn has(&self, at: i64) -> bool {
+        self.first <= at && at <= self.last
+    }
+
+    /// Takes a number back. Returns how many there were.
+    pub(super) fn take_back(&mut self, count: u32) -> u32 {
+        let less = count.min(self.count);
+        self.count -= less;
+        less
+    }
+}
+
 /// The starts of a period. All zero is no start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +46,7 @@ pub struct Window {
     head: u32,
     len: u32,
     sum: u32,
-    /// Open starts: taken attempts whose claim is neither committed nor rolled back.
+    /// What open starts cost: taken attempts whose claim is neither committed nor rolled back.
     pub open: u32,
 }
 
@@ -68,6 +83,9 @@ impl Window {
     /// Adds starts at `now`. Time does not go back.
     pub fn add(&mut self, period: i64, now: i64, count: u32) {
         self.expire(period, now);
+        if count == 0 {
+            return;
+        }
         self.sum = self.sum.saturating_add(count);
         let is_close = self.len > 0 && {
             let len = self.len;
@@ -85,9 +103,23 @@ impl Window {
         *self.at(len - 1) = Span { first: now, last: now, count };
     }
 
-    /// Returns when the oldest start expires. If all starts are open, that is a period after `now` at the earliest.
-    pub fn frees_at(&mut self, period: i64, now: i64) -> i64 {
-        if self.len > 0 { self.at(0).last.saturating_add(period) } else { now.saturating_add(period) }
+    /// Takes a number back from a start at this time. If it has expired, it does not count any more.
+    pub fn take_back(&mut self, at: i64, count: u32) {
+        if let Some(nth) = (0..self.len).find(|&nth| self.at(nth).has(at)) {
+            self.sum -= self.at(nth).take_back(count);
+        }
+    }
+
+    /// Returns when so many have expired that `many` have. If too many starts are open, that is a period after `now` at
+    /// the earliest.
+    pub fn frees_at(&mut self, period: i64, now: i64, many: u32) -> i64 {
+        let mut freed = 0u32;
+        let found = (0..self.len).find_map(|nth| {
+            let span = *self.at(nth);
+            freed = freed.saturating_add(span.count);
+            (freed >= many).then_some(span.last)
+        });
+        found.unwrap_or(now).saturating_add(period)
     }
 }
 
@@ -126,7 +158,7 @@ mod tests {
                     prop_assert!(within <= limit);
                 }
                 if window.sum() >= limit {
-                    let at = window.frees_at(period, now);
+                    let at = window.frees_at(period, now, window.sum() + 1 - limit);
                     let mut then = window;
                     then.expire(period, at);
                     prop_assert!(then.sum() < limit);

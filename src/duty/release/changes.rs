@@ -191,7 +191,8 @@ impl Changes {
     /// Writes changes of attempts that lie in one segment.
     fn write_segment(&mut self, mut changes: Vec<Change>) -> Result<()> {
         let Some(home) = changes.first().map(|change| change.attempt.home) else { return Ok(()) };
-        let taken: Vec<(i64, i64)> = changes.iter().map(|change| (change.attempt.id(), 0)).collect();
+        let plain = |change: &Change| claim::New::plain(change.attempt.id(), 0);
+        let taken: Vec<claim::New> = changes.iter().map(plain).collect();
         let Some(claims) = self.claims(home) else {
             self.again.extend(changes.iter().map(|change| change.because));
             return Ok(());

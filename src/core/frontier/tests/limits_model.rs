@@ -1241,6 +1241,7 @@ fn limits() -> impl Strategy<Value = Limits> {
             rate,
             group_rate,
             period: 1_000,
+            has_costs: false,
         },
     )
 }
@@ -1322,7 +1323,7 @@ fn what_random_runs_have_found_stays_mended() {
     let inputs: [(Sizes, Limits, Vec<Op>); 5] = [
         (
             Sizes { ready: 2, running: 4, groups: 4, lanes: 2, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: true, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
+            Limits { group: 1, is_strict: true, period: 1000, ..Limits::default() },
             vec![
                 Insert(0, 0, 0, 0, false), Step(0, false), Insert(0, 1, 0, 1, true), Claim(3, 1, 1),
                 Insert(0, 0, 0, 3, false), Claim(1, 1, 1), Claim(0, 0, 1), Insert(2, 0, 0, 2, true), Step(0, false),
@@ -1337,7 +1338,7 @@ fn what_random_runs_have_found_stays_mended() {
         ),
         (
             Sizes { ready: 1, running: 3, groups: 3, lanes: 2, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: true, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
+            Limits { group: 1, is_strict: true, period: 1000, ..Limits::default() },
             vec![
                 Insert(0, 0, 0, 0, false), Step(0, false), Insert(2, 0, 0, 0, true), Step(0, false),
                 Insert(2, 0, 0, 0, true), Claim(1, 0, 1), Commit(2, false), Insert(0, 0, 0, 0, false),
@@ -1352,7 +1353,7 @@ fn what_random_runs_have_found_stays_mended() {
         ),
         (
             Sizes { ready: 4, running: 6, groups: 6, lanes: 1, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: true, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
+            Limits { group: 1, is_strict: true, period: 1000, ..Limits::default() },
             vec![
                 Claim(2, 0, 1), Insert(0, 0, 1, 0, true), Insert(0, 0, 0, 0, true), Step(2, false), Step(2, false),
                 Insert(1, 0, 0, 2, true), Step(2, false), Claim(3, 0, 1), Commit(1, false), Insert(1, 0, 0, 3, true),
@@ -1371,7 +1372,7 @@ fn what_random_runs_have_found_stays_mended() {
         ),
         (
             Sizes { ready: 2, running: 3, groups: 3, lanes: 2, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: false, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
+            Limits { group: 1, period: 1000, ..Limits::default() },
             vec![
                 Insert(3, 0, 1, 2, true), Claim(1, 0, 1), Claim(0, 0, 1), Insert(2, 0, 0, 2, true), Step(1, false),
                 Step(1, false), Step(1, false), Commit(3, false), Step(0, false), Abort(0), Insert(0, 0, 0, 0, false),
@@ -1383,7 +1384,7 @@ fn what_random_runs_have_found_stays_mended() {
         // A gate was made again during a refill: entries of `ready` came before attempts that groups had given back.
         (
             Sizes { ready: 2, running: 3, groups: 3, lanes: 1, rates: 4, starts: MANY_STARTS, ..Sizes::default() },
-            Limits { running: 0, group: 1, is_strict: false, is_fair: false, rate: 0, group_rate: 0, period: 1000 },
+            Limits { group: 1, period: 1000, ..Limits::default() },
             vec![
                 Insert(2, 0, 1, 0, true), Insert(0, 0, 0, 0, false), Claim(1, 0, 1), Step(1, false),
                 Insert(2, 0, 0, 0, false), Insert(2, 0, 0, 1, true), Insert(2, 0, 0, 2, true), Step(1, false),

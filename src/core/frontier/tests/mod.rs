@@ -2,6 +2,7 @@
 
 mod after;
 mod collect;
+mod costs;
 mod explore;
 mod fair;
 mod limits_model;

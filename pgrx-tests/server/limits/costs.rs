@@ -1,0 +1,279 @@
+//! Costs: jobs count for the rates of their queue by a number in their headers or payload.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::gates::{claim, forget_claim};
+use crate::shared::*;
+
+const TOKENS: &str = "rate_cost => '$.headers.tokens', rate_period => '1 day', lease => '1 hour'";
+
+/// Enqueues a job for each cost.
+fn fill(client: &mut Client, queue: &str, group: Option<&str>, costs: &[i64]) -> Vec<i64> {
+    let headers = "jsonb_build_object('tokens', cost)";
+    let jobs = format!("unnest(ARRAY{costs:?}::bigint[]) WITH ORDINALITY AS c (cost, n)");
+    let group = group.map_or("NULL".to_owned(), |group| format!("'{group}'"));
+    let enqueue = format!("queue.enqueue('{queue}', group_key => {group}, headers => {headers})");
+    client.column(&format!("SELECT {enqueue} FROM {jobs} ORDER BY n"))
+}
+
+/// The costs of the claimed jobs.
+fn start(client: &mut Client, queue: &str) -> Vec<i64> {
+    let tokens = "(headers ->> 'tokens')::float8::bigint";
+    client.column(&format!("SELECT {tokens} FROM queue.claim('{queue}', 100)"))
+}
+
+#[test]
+fn a_rate_counts_what_jobs_cost() {
+    let (mut client, queue) = queue(&format!("rate_limit => 100, {TOKENS}"));
+    fill(&mut client, &queue, None, &[40, 40, 40, 5]);
+    assert_eq!(start(&mut client, &queue), [40, 40]);
+    // The next one does not fit, and a cheaper one behind it does not pass it.
+    for _ in 0..3 {
+        assert!(start(&mut client, &queue).is_empty());
+    }
+    client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 124)"));
+    assert_eq!(start(&mut client, &queue), [40]);
+    assert!(start(&mut client, &queue).is_empty());
+    client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 125)"));
+    assert_eq!(start(&mut client, &queue), [5]);
+}
+
+#[test]
+fn any_value_is_a_cost() {
+    for (value, cost) in [
+        ("'{}'", 1),
+        ("NULL", 1),
+        ("'{\"tokens\": 2.01}'", 3),
+        ("'{\"tokens\": 0}'", 0),
+        ("'{\"tokens\": -7}'", 0),
+        ("'{\"tokens\": \"8\"}'", 1),
+        ("'{\"tokens\": true}'", 1),
+        ("'{\"tokens\": null}'", 1),
+        ("'{\"tokens\": [4, 5]}'", 1),
+        ("'{\"tokens\": {\"n\": 4}}'", 1),
+        ("'{\"tokens\": 1e400}'", i64::from(i32::MAX)),
+        ("'{\"tokens\": 1e-300}'", 1),
+    ] {
+        let (mut client, queue) = queue(&format!("rate_limit => 100, {TOKENS}"));
+        client.run(&format!("SELECT queue.enqueue('{queue}', headers => {value})"));
+        fill(&mut client, &queue, None, &[50, 50, 50]);
+        let expected = 1 + (100 - cost).max(0) / 50;
+        let started = claim(&mut client, &queue, 100).len() as i64;
+        assert_eq!(started, expected, "{value}");
+    }
+}
+
+#[test]
+fn what_costs_more_than_the_rate_starts_alone() {
+    let (mut client, queue) = queue(&format!("rate_limit => 10, {TOKENS}"));
+    fill(&mut client, &queue, None, &[1000, 1, 1]);
+    assert_eq!(start(&mut client, &queue), [1000]);
+    assert!(start(&mut client, &queue).is_empty());
+    let (mut client, queue) = self::queue_with_period("300 ms");
+    fill(&mut client, &queue, None, &[1, 1000, 1]);
+    let mut all = Vec::new();
+    wait::until_true("all have started", || {
+        let got = start(&mut client, &queue);
+        assert!(got.len() == 1 || !got.contains(&1000), "{got:?}");
+        all.extend(got);
+        all.len() == 3
+    });
+    assert_eq!(all, [1, 1000, 1]);
+}
+
+fn queue_with_period(period: &str) -> (Client, String) {
+    queue(&format!("rate_limit => 10, rate_cost => '$.headers.tokens', rate_period => '{period}', lease => '1 hour'"))
+}
+
+#[test]
+fn a_dear_job_holds_up_its_group_alone() {
+    let (mut client, queue) = queue(&format!("rate_limit_per_group => 10, {TOKENS}"));
+    fill(&mut client, &queue, Some("a"), &[6, 6, 1]);
+    fill(&mut client, &queue, Some("b"), &[3, 3, 3, 3]);
+    fill(&mut client, &queue, None, &[500, 500]);
+    let mut started = Vec::new();
+    for _ in 0..5 {
+        started.extend(start(&mut client, &queue));
+    }
+    started.sort_unstable();
+    assert_eq!(started, [3, 3, 3, 6, 500, 500]);
+}
+
+#[test]
+fn a_worker_says_what_it_has_used() {
+    let (mut client, queue) = queue(&format!("rate_limit => 100, {TOKENS}"));
+    fill(&mut client, &queue, None, &[60, 60, 30, 20]);
+    let first = claim(&mut client, &queue, 1)[0];
+    assert!(start(&mut client, &queue).is_empty());
+    thread::scope(|scope| {
+        let mut sleeper = connect();
+        let pid = sleeper.pid();
+        let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
+        let sleeping = scope.spawn(move || sleeper.count(&asked));
+        wait_asleep(&mut client, pid);
+        // It has used less, which a rollback does not undo.
+        client.run(&format!("BEGIN; SELECT queue.charge({first}, 10); ROLLBACK"));
+        assert_eq!(sleeping.join().unwrap(), 1);
+    });
+    assert_eq!(start(&mut client, &queue), [30]);
+    // It has used more, even beyond the limit.
+    client.run(&format!("SELECT queue.charge({first}, 25)"));
+    assert!(start(&mut client, &queue).is_empty());
+    client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 134)"));
+    assert!(start(&mut client, &queue).is_empty());
+    client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 135)"));
+    assert_eq!(start(&mut client, &queue), [20]);
+}
+
+#[test]
+fn wrong_costs_are_refused() {
+    let (mut client, queue) = queue(&format!("rate_limit => 10, {TOKENS}"));
+    for path in [
+        "",
+        "tokens",
+        "$",
+        "$.tokens",
+        "$.headers.*",
+        "$.headers.a + $.headers.b",
+        "$.headers ? (@.a > 1)",
+        "$.payload like_regex \".*\"",
+        "$.headers.a[0]",
+        "7",
+        "$.key",
+    ] {
+        client.refused(&format!("SELECT queue.alter('{queue}', rate_cost => $p${path}$p$)"), "22023");
+        client.refused(&format!("SELECT queue.create('x', rate_cost => $p${path}$p$)"), "22023");
+    }
+    client.refused(&format!("SELECT queue.alter('{queue}', rate_cost => '$.headers.' || repeat('x', 3000))"), "22023");
+    client.enqueue(&queue);
+    let id = claim(&mut client, &queue, 1)[0];
+    for (call, code) in [
+        (format!("{id}, -1"), "22023"),
+        (format!("{id}, NULL"), "22004"),
+        ("NULL, 1".to_owned(), "22004"),
+        ("1, 1".to_owned(), "22023"),
+        (format!("{}, 1", id + 16_000), "QJ001"),
+    ] {
+        client.refused(&format!("SELECT queue.charge({call})"), code);
+    }
+    client.run(&format!("SELECT queue.alter('{queue}', reset => '{{rate_cost}}')"));
+    client.refused(&format!("SELECT queue.charge({id}, 1)"), "55000");
+    client.run(&format!("SELECT queue.complete({id})"));
+    client.refused(&format!("SELECT queue.charge({id}, 1)"), "QJ001");
+}
+
+#[test]
+fn jobs_that_wait_follow_an_alter_of_their_cost() {
+    let (mut client, queue) = queue("rate_limit => 10, rate_period => '1 day', lease => '1 hour'");
+    fill(&mut client, &queue, None, &[4; 8]);
+    assert_eq!(claim(&mut client, &queue, 2).len(), 2);
+    client.run(&format!("SELECT queue.alter('{queue}', rate_cost => '$.headers.\"tokens\"')"));
+    assert_eq!(start(&mut client, &queue), [4, 4]);
+    assert!(start(&mut client, &queue).is_empty());
+    client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 12, reset => '{{rate_cost}}')"));
+    assert_eq!(start(&mut client, &queue), [4, 4]);
+}
+
+#[test]
+fn costs_hold_from_the_first_claim_after_a_crash() {
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
+    create(&mut client, "q", &format!("rate_limit => 100, retention => '0', {TOKENS}"));
+    create(&mut client, "g", &format!("rate_limit_per_group => 100, retention => '0', {TOKENS}"));
+    create(&mut client, "churn", "retention => '0'");
+    fill(&mut client, "q", None, &[40, 45, 20, 20]);
+    fill(&mut client, "g", Some("a"), &[40, 45, 20, 20]);
+    let (of_queue, of_group) = (claim(&mut client, "q", 100), claim(&mut client, "g", 100));
+    assert_eq!((of_queue.len(), of_group.len()), (2, 2));
+    client.run(&format!("SELECT queue.complete_many(ARRAY{of_queue:?}::bigint[])"));
+    client.run(&format!("SELECT queue.complete({})", of_group[0]));
+    for round in 0..3 {
+        if round == 1 {
+            forget_claim(&mut client, of_queue[0]);
+            let known = "SELECT sum(claimed)::bigint FROM queue_internal.group_start";
+            assert_eq!(client.value::<i64>(known), 40 + 45 + 40);
+        }
+        drop(client);
+        if round < 2 {
+            cluster.restart_killed();
+        } else {
+            cluster.restart();
+        }
+        client = cluster.connect();
+        assert!(claim(&mut client, "q", 100).is_empty() && claim(&mut client, "g", 100).is_empty());
+    }
+    // What runs has its cost.
+    client.run(&format!("SELECT queue.charge({}, 45)", of_group[1]));
+    assert!(claim(&mut client, "g", 100).is_empty());
+    for queue in ["q", "g"] {
+        let option = if queue == "q" { "rate_limit" } else { "rate_limit_per_group" };
+        client.run(&format!("SELECT queue.alter('{queue}', {option} => 104)"));
+        assert!(claim(&mut client, queue, 100).is_empty());
+        client.run(&format!("SELECT queue.alter('{queue}', {option} => 105)"));
+        assert_eq!(claim(&mut client, queue, 100).len(), 1);
+    }
+}
+
+/// Groups with equal weights start as many jobs each, although jobs that do not fit go back.
+#[test]
+fn shares_are_exact_beside_costs() {
+    let options = "rate_limit => 20, rate_period => '50 ms', fair_share => 'jobs', lease => '1 hour'";
+    let (mut client, queue) = queue(&format!("{options}, rate_cost => '$.payload.tokens'"));
+    for (group, cost) in [("a", 7), ("b", 3), ("c", 13)] {
+        client.run(&format!(
+            "SELECT queue.enqueue('{queue}', '{{\"tokens\": {cost}}}', group_key => '{group}')
+             FROM generate_series(1, 90)"
+        ));
+    }
+    let mut started = BTreeMap::new();
+    while started.values().sum::<usize>() < 90 {
+        let claim = format!("SELECT group_key FROM queue.claim('{queue}', 4, wait => '5 s')");
+        for group in client.column::<String>(&claim) {
+            *started.entry(group).or_insert(0) += 1;
+        }
+        let (most, least) = (started.values().max().unwrap(), started.values().min().unwrap());
+        assert!(started.len() < 3 || most - least <= 3, "{started:?}");
+    }
+}
+
+/// Many sessions start jobs of all costs: no period sees more than the rates, and every job starts.
+#[test]
+fn no_period_sees_more_than_the_rate_says() {
+    const JOBS: usize = 240;
+    let rates = "rate_limit => 60, rate_limit_per_group => 40, rate_period => '250 ms'";
+    let (mut client, queue) = queue(&format!("{rates}, rate_cost => '$.headers.tokens'"));
+    client.run(&format!(
+        "SELECT queue.enqueue('{queue}', group_key => nullif(n % 4, 0)::text,
+                              headers => jsonb_build_object('tokens', n * 7 % 23))
+         FROM generate_series(1, {JOBS}) AS n"
+    ));
+    let done = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for session in 0..6 {
+            let (queue, done) = (&queue, &done);
+            scope.spawn(move || {
+                let mut client = connect();
+                while done.load(Ordering::Relaxed) < JOBS {
+                    let most = 1 + session % 3 * 4;
+                    let claim = format!("SELECT id FROM queue.claim('{queue}', {most}, wait => '200 ms')");
+                    let ids = client.column::<i64>(&claim);
+                    client.run(&format!("SELECT queue.complete_many(ARRAY{ids:?}::bigint[])"));
+                    done.fetch_add(ids.len(), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let starts = format!(
+        "SELECT claimed_at, group_key, (headers ->> 'tokens')::bigint AS cost FROM queue.jobs
+         WHERE queue_name = '{queue}'"
+    );
+    for (group, limit) in [("true", 60), ("a.group_key = b.group_key", 40)] {
+        let sums = format!(
+            "WITH a AS MATERIALIZED ({starts})
+             SELECT coalesce(max((SELECT sum(cost) FROM a AS b WHERE {group} AND b.claimed_at <= a.claimed_at
+                 AND b.claimed_at > a.claimed_at - interval '250 ms')), 0)::bigint FROM a"
+        );
+        let most: i64 = client.value(&sums);
+        assert!((limit / 3..=limit).contains(&most), "{most} of {limit}");
+    }
+}

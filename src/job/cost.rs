@@ -1,0 +1,125 @@
+//! What a job counts for the rates of its queue: the number to which the queue's `rate_cost` leads, and what its worker
+//! says that it has used.
+//!
+//! Not responsible for the rates themselves (`pg_queue_core::frontier`).
+//!
+//! Invariant: a path only reads fields, so it takes no longer than its text and its value are long.
+
+use pg_queue_core::frontier::{Priced, price, used};
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::permission;
+use crate::catalog::queue::{self, Queue};
+use crate::error::{self, Error, Result};
+use crate::job::held::Refusal;
+use crate::job::hold;
+use crate::job::limits::{LimitCheck, rated_groups_full};
+use crate::log::attempt::Attempt;
+use crate::log::reader::Reader;
+use crate::pg::datum::Scratch;
+use crate::pg::jsonpath::{self, Budget, Path};
+use crate::pg::{jsonb, memory, time};
+use crate::shmem::{self, here};
+
+/// The fields that a path may read.
+const FIELDS: [&str; 2] = ["payload", "headers"];
+/// Microseconds. A path without regular expressions is read much sooner.
+const READ_BUDGET_US: i64 = 1_000_000;
+/// The largest cost.
+const MAX_COST: u32 = i32::MAX as u32;
+
+/// Checks a path for `rate_cost`.
+///
+/// Errors: 22023 unless it is a jsonpath that only reads fields of `payload` or `headers`.
+pub fn check(path: &str) -> Result<()> {
+    let wrong = |detail: String| {
+        Error::invalid("rate_cost must be the jsonpath of one field")
+            .detail(detail)
+            .hint("For instance rate_cost => '$.headers.tokens'.")
+    };
+    if path.len() > jsonpath::MAX_PATH_BYTES {
+        return Err(wrong(format!("It has {} bytes, and may have {}.", path.len(), jsonpath::MAX_PATH_BYTES)));
+    }
+    let read = Path::parse(path, &mut Budget::of(READ_BUDGET_US));
+    if read.is_broken() {
+        return Err(wrong(format!("This is no jsonpath: {path}")));
+    }
+    if read.is_costly() {
+        return Err(wrong(format!("This computes: {path}")));
+    }
+    match read.roots().as_slice() {
+        [root] if FIELDS.contains(&root.as_str()) => Ok(()),
+        _ => Err(wrong(format!("It begins neither with $.headers. nor with $.payload.: {path}"))),
+    }
+}
+
+/// Returns what an attempt costs. `reads_payload`: the path reads the payload, not the headers.
+fn of(path: &Path, reads_payload: bool, reader: &mut Reader, attempt: &Attempt) -> u32 {
+    let in_object = |name: &str, value: Option<Datum>| {
+        let object = jsonb::if_possible(|| jsonb::object_of(name, value))?;
+        path.first_number(object, &mut Budget::none())
+    };
+    let found = if reads_payload {
+        reader.payload(attempt, |payload| in_object("payload", payload))
+    } else {
+        attempt.headers().and_then(|headers| in_object("headers", Some(headers)))
+    };
+    // A number that is too large for f64 is infinite, one that is negative is taken for 0.
+    found.map_or(1, |number| number.ceil().clamp(0.0, f64::from(MAX_COST)) as u32)
+}
+
+/// Says what taken attempts cost. Returns the costs of those that may start, in their order, and removes the others,
+/// which it gives to `give_back`. If the queue has no costs, the list is empty.
+pub fn price_all<T>(
+    queue: &Queue,
+    check: Option<&LimitCheck<'_>>,
+    reader: &mut Reader,
+    taken: &mut Vec<(Attempt, T)>,
+    give_back: impl Fn(&Attempt),
+) -> Vec<i32> {
+    let (Some(path), Some(check)) = (queue.cost_path(), check) else { return Vec::new() };
+    taken.sort_by_key(|(attempt, _)| attempt.ready().rank);
+    let reads_payload = path.roots().first().is_some_and(|root| root == "payload");
+    let mut scratch = Scratch::new();
+    let mut all = memory::list(taken.len());
+    for (attempt, _) in taken.iter() {
+        let cost = scratch.lend(|| of(path, reads_payload, reader, attempt));
+        all.push(Priced { id: attempt.id(), cost, may_start: true });
+    }
+    let claimer = check.claimer();
+    shmem::with(|shared| price(&mut shared.frontier, here::number(), &claimer, &mut all));
+    let mut costs = memory::list(taken.len());
+    let mut nth = 0;
+    taken.retain(|(attempt, _)| {
+        let Priced { cost, may_start, .. } = all[nth];
+        nth += 1;
+        if may_start {
+            costs.push(cost.cast_signed());
+        } else {
+            give_back(attempt);
+        }
+        may_start
+    });
+    costs
+}
+
+/// Says how much of its queue's rates a claimed attempt has used so far.
+///
+/// Errors: 22023 not the id of an attempt, 42501, 53400 memory has no room, 55000 its queue has no costs, QJ001 the
+/// attempt is lost, 55006 it is in use.
+pub fn charge(id: i64, amount: u32) -> std::result::Result<(), Refusal> {
+    let claimed = hold::check_claimed(id, &permission::rights())?;
+    let Some(queue) = queue::by_lane(claimed.entry.lane)? else { return Ok(()) };
+    if queue.cost_path().is_none() {
+        let message = format!("queue \"{}\" has no rate_cost", queue.name);
+        return Err(Error::new(error::WRONG_STATE, message)
+            .hint("Set it with queue.alter; it needs rate_limit or rate_limit_per_group.")
+            .into());
+    }
+    let now = time::monotonic_us();
+    match shmem::with(|shared| used(&mut shared.frontier, here::number(), id, amount, now)) {
+        Some(woken) => woken.into_iter().for_each(shmem::wake),
+        None => return Err(rated_groups_full(&queue.name).into()),
+    }
+    Ok(())
+}
