@@ -1398,7 +1398,8 @@ BEGIN
       time zone, worker text, error text, result jsonb, progress jsonb, unique_key text, group_key text, headers
       jsonb, flow bigint, task text, after bigint[], upon text, start_by timestamp with time zone, timing jsonb)',
     'TYPE queue_bridge.lane_load AS (queue_name text, stage text, ready bigint, due_soon bigint, running bigint,
-      oldest_age interval, arrivals float8, ends float8, run_mean interval, drain_time interval, needed bigint)',
+      oldest_age interval, arrivals float8, ends float8, run_mean interval, drain_time interval, needed bigint,
+      throttled_until timestamptz)',
     'TYPE queue_bridge.listed_job AS (job_id bigint, queue_name text, stage text, state text, payload jsonb, priority
       integer, attempt integer, max_attempts integer, run_at timestamptz, enqueued_at timestamptz, claimed_at
       timestamptz, finished_at timestamptz, lease_expires_at timestamptz, worker text, error text, result jsonb,

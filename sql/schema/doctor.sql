@@ -164,6 +164,11 @@ FROM (VALUES
 CROSS JOIN queue.load() AS l
 WHERE v.name = 'pg_queue_needed' OR l.run_mean IS NOT NULL
 UNION ALL
+SELECT 'pg_queue_throttled_seconds', jsonb_strip_nulls(jsonb_build_object('queue', l.queue_name, 'stage', l.stage)),
+       coalesce(greatest(extract(epoch FROM l.throttled_until - clock_timestamp()), 0), 0)::float8, 'gauge',
+       'For how long no job starts, by queue.throttle; 0: jobs may start.'
+FROM queue.load() AS l
+UNION ALL
 SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
        '1 while claims from the queue find nothing, by queue.pause.'
 FROM queue_internal.observed_now AS q

@@ -242,7 +242,7 @@ max_jobs of both. queue_name null: all queues. is_complete: all such jobs of the
 
 CREATE TYPE queue.lane_load AS (
     queue_name text, stage text, ready bigint, due_soon bigint, running bigint, oldest_age interval, arrivals float8,
-    ends float8, run_mean interval, drain_time interval, needed bigint
+    ends float8, run_mean interval, drain_time interval, needed bigint, throttled_until timestamptz
 );
 COMMENT ON TYPE queue.lane_load IS 'What queue.load returns.';
 COMMENT ON COLUMN queue.lane_load.queue_name IS 'The queue.';
@@ -264,6 +264,8 @@ COMMENT ON COLUMN queue.lane_load.drain_time IS
     'Jobs that run for long are not considered.';
 COMMENT ON COLUMN queue.lane_load.needed IS
     'How many jobs have to run at once, and may; never below the running jobs that have lasted longer than run_mean.';
+COMMENT ON COLUMN queue.lane_load.throttled_until IS
+    'Until when no job starts, by queue.throttle; null: jobs may start. Throttled groups do not count.';
 
 -- For: observe.
 CREATE FUNCTION queue.load(queue_name text DEFAULT NULL, target_age interval DEFAULT '30 seconds')

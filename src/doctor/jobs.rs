@@ -12,7 +12,7 @@ use pg_queue_core::totals::Totals;
 use crate::catalog::{self, queue};
 use crate::doctor::check::{Finding, needs_instance, patience, time};
 use crate::error::Result;
-use crate::job::held_by_dead;
+use crate::job::{held_by_dead, throttle};
 use crate::log::depth::{self, Wanted};
 use crate::log::history::Dead;
 use crate::log::lane_counts::LaneCounts;
@@ -73,7 +73,7 @@ pub fn unclaimed() -> Result<Finding> {
         // Jobs may be old and wait in a queue that makes progress. Memory does not know of claims before the server's
         // start.
         let stands = found.counter.claimed_at < now.saturating_sub(limit) && up > limit;
-        if queue.is_paused || age <= limit || !stands {
+        if queue.is_paused || age <= limit || !stands || throttle::until(lane).is_some() {
             continue;
         }
         let name = place(&queue, lane);
@@ -81,7 +81,7 @@ pub fn unclaimed() -> Result<Finding> {
     }
     Ok(Finding::of(
         &troubles,
-        "Every queue with old ready jobs is paused or being worked on.",
+        "Every queue with old ready jobs is paused, throttled or being worked on.",
         "Start a worker for it.",
     ))
 }

@@ -60,6 +60,13 @@ pub fn throttle(queue: &Queue, period: Interval, group: Option<i64>) -> Result<O
     Ok((last > 0).then(|| wall + (last - now)))
 }
 
+/// Returns until when a lane is throttled, as a `timestamptz`. `None`: it is not.
+pub fn until(lane: i32) -> Option<i64> {
+    let until = shmem::with(|shared| shared.frontier.backlog.lanes.throttled_until(here::number(), lane))?;
+    let left = until - time::monotonic_us();
+    (left > 0).then(|| time::now_us() + left)
+}
+
 fn no_room(queue: &str) -> Error {
     Error::new(error::LIMIT, format!("shared memory has no room to throttle queue \"{queue}\""))
         .detail("A throttled queue takes a lane, a throttled group a place among the groups in use.")

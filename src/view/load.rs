@@ -15,6 +15,7 @@ use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue;
 use crate::catalog::queue::Queue;
 use crate::error::{Error, Result};
+use crate::job::throttle;
 use crate::log::depth::{self, Wanted};
 use crate::log::lane_counts::{Lane, LaneCounts};
 use crate::pg::datum::{Interval, text_datum};
@@ -87,6 +88,7 @@ fn load(call: &Call) -> Result<Option<Datum>> {
                 load.run_mean_us.map(interval),
                 load.drain_us.map(interval),
                 Some(load.needed.into()),
+                throttle::until(lane).map(Datum::from),
             ])?;
         }
     }

@@ -123,7 +123,8 @@ const VERBS: [Verb; 17] = [
                 dead_retention => $9::interval, dead_letter => $10, max_running => $11::integer,
                 max_running_per_group => $12::integer, rate_limit => $13::integer, rate_period => $14::interval,
                 max_waiting => $15::bigint, notify => $16::boolean, start_within => $17::interval,
-                reset => (SELECT array_agg(r) FROM jsonb_array_elements_text($18::jsonb) AS r))::text"
+                rate_limit_per_group => $18::integer, rate_cost => $19, fair_share => $20,
+                reset => (SELECT array_agg(r) FROM jsonb_array_elements_text($21::jsonb) AS r))::text"
         ),
         fields: &[
             "queue",
@@ -143,6 +144,9 @@ const VERBS: [Verb; 17] = [
             "max_waiting",
             "notify",
             "start_within",
+            "rate_limit_per_group",
+            "rate_cost",
+            "fair_share",
             "reset",
         ],
     },

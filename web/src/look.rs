@@ -114,7 +114,7 @@ const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
     SELECT queue_name AS queue, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter,
     retention,
            dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
-           max_waiting::text, start_within,
+           max_waiting::text, start_within, rate_limit_per_group, rate_cost, fair_share,
            stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean
            THEN left(settings::text, 20000) END AS settings,
            coalesce((SELECT json_agg(f.queue_name ORDER BY f.queue_name) FROM (SELECT queue_name FROM queue.queues

@@ -127,12 +127,14 @@ fn lengths_of_time_are_read_by_people() {
     browser.wait_script("it is there", "return document.querySelector('dialog [name=lease]')?.value === '5 min'");
     assert_eq!(browser.script("return document.querySelector('dialog [name=retention]').value"), "-1");
     browser.fill("lease", "2 min 30 s");
+    browser.fill("rate_cost", "$.headers.tokens");
+    browser.fill("fair_share", "jobs");
     browser.answer("Change");
     browser.wait_closed();
     browser.wait_shown("2 min 30 s");
     let kept: String =
-        client.value("SELECT concat(lease, ' ', retention, ' ', rate_period) FROM queue.queues WHERE queue_name = 'q'");
-    assert_eq!(kept, "00:02:30 -00:00:01 00:01:30");
+        client.value("SELECT concat_ws(' ', lease, retention, rate_period, rate_cost, fair_share) FROM queue.queues");
+    assert_eq!(kept, "00:02:30 -00:00:01 00:01:30 $.headers.tokens jobs");
     browser.go("#/schedules");
     browser.wait_shown("every 1 h");
 }

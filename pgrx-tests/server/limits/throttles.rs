@@ -24,8 +24,18 @@ fn no_session_starts_a_job_until_the_time_has_come() {
     let claimed = client.count(&format!("SELECT FROM queue.claim('{queue}', wait => '60 s')"));
     let waited = since.elapsed();
     assert!(claimed == 1 && waited >= Duration::from_millis(1_900) && waited < Duration::from_secs(30), "{waited:?}");
-    // The later of two counts, and 0 ends it.
+    // The later of two counts, and 0 ends it. It is shown, also by the metric.
+    let shown = |client: &mut Client, until: &str| -> bool {
+        client.value(&format!("SELECT coalesce(throttled_until {until}, false) FROM queue.load('{queue}')"))
+    };
+    let metric = format!(
+        "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_throttled_seconds' AND labels ->> 'queue' = '{queue}'"
+    );
+    assert!(shown(&mut client, "IS NULL"));
+    assert_eq!(client.value::<f64>(&metric), 0.0);
     assert!(throttle(&mut client, &format!("'{queue}', '1 hour'")).unwrap() > 3_500.0);
+    assert!(shown(&mut client, "> now() + interval '58 minutes'"));
+    assert!(client.value::<f64>(&metric) > 3_500.0);
     assert!(throttle(&mut client, &format!("'{queue}', '1 s'")).unwrap() > 3_500.0);
     let mut sleeper = connect();
     thread::scope(|scope| {

@@ -110,10 +110,12 @@ fn jobs_that_nobody_claims() {
     client.run("SELECT queue.enqueue('idle'), queue.enqueue('staged'), queue.enqueue('idle', delay => '1 day')");
     let words = ["Queue \"idle\" has had a ready job for", "Queue \"staged\", stage \"first\", has had"];
     until_ill(&mut client, "unclaimed", &words);
-    client.run("SELECT queue.pause('staged')");
+    client.run("SELECT queue.throttle('staged', '1 hour')");
     let id = client.claim("idle");
     until_well(&mut client, "unclaimed");
-    client.run(&format!("SELECT queue.complete({id}), queue.resume('staged')"));
+    client.run(&format!("SELECT queue.complete({id}), queue.throttle('staged', '0'), queue.pause('staged')"));
+    until_well(&mut client, "unclaimed");
+    client.run("SELECT queue.resume('staged')");
     until_ill(&mut client, "unclaimed", &["Queue \"staged\""]);
     client.run("SELECT FROM queue.claim('staged')");
     until_well(&mut client, "unclaimed");

@@ -63,6 +63,11 @@ impl<'a> LaneSet<'a> {
         self.head.opens_at = times.min().unwrap_or(0);
     }
 
+    /// Returns the monotonic time until which a lane is throttled. `None`: it is not.
+    pub fn throttled_until(&self, instance: u32, lane: i32) -> Option<i64> {
+        self.find(instance, lane).map(|slot| self.lanes[slot].closed_until).filter(|&at| at != 0)
+    }
+
     /// Returns the first lane that `is_it`.
     pub(super) fn first(&self, is_it: impl Fn(&Lane) -> bool) -> Option<LaneSlot> {
         self.lanes.find(is_it)
