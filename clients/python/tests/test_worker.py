@@ -144,7 +144,7 @@ def test_what_a_handler_leaves_in_its_task_meets_no_other_job(conn, conninfo):
         elif job.payload > 1:
             await asyncio.sleep(0)  # a cancellation would be raised here
 
-    jobs = [enqueue(conn, "a", number) for number in (0, 2, 1, 3, 4)]
+    jobs = [enqueue(conn, "a", number) for number in range(5)]
     worker.drain()
     assert seen == ["nobody"] * 5
     assert [one(conn, "SELECT state FROM queue.job(%s)", job) for job in jobs] == ["completed"] * 5
