@@ -48,9 +48,6 @@ GRACE = 1.0
 MAX_RIDE = 30.0
 """How many seconds a completion may ride back, unless the lease is shorter."""
 
-MAX_IN_TURN = 16
-"""How many handlers a task runs before the event loop has its turn."""
-
 FAREWELL = 5.0
 """How long a worker that shuts down tries to send the last ends."""
 
@@ -105,15 +102,16 @@ class Engine(Claimer):
         self._starts += 1
         is_alone = not self._running() and not self._is_wary()
         for _ in range(self._worker.concurrency):
-            if not self._may_start():
-                break
             group = self._next()
+            if not group:
+                break
             if not group[0].handler.is_async and all([held.job.is_plain for held in group]):
                 self._call_in_thread(group)
                 is_alone = False
                 continue
-            work = self._run_in_turn(group) if is_alone else self._run(group)
-            _belong(group, self._loop.create_task(work))
+            task = self._loop.create_task(self._run_in_turn(group) if is_alone else self._run(group))
+            for held in group:
+                held.task = task
             if is_alone:
                 break
         self._is_starting = False
@@ -124,14 +122,16 @@ class Engine(Claimer):
         if is_alone or self._running() < self._worker.concurrency:
             self._start_soon()
 
-    def _may_start(self) -> bool:
-        has_room = len(self._held) - len(self._ready) < self._worker.concurrency
-        return has_room and len(self._ready) > 0 and not self._stopping.is_set()
-
     def _next(self) -> List[Held]:
-        """Takes the job that starts next, or a batch."""
+        """Takes the job that starts next, or a batch. Returns nothing if none may start."""
+        if not self._ready or self._running() >= self._worker.concurrency or self._stopping.is_set():
+            return []
         held = self._ready.popleft()
-        group = [held] if held.handler.batch is None else [held, *self._others(held, held.handler.batch)]
+        group = [held]
+        if held.handler.batch is not None:
+            group += self._others(held, held.handler.batch)
+            for one in group:
+                one.group = group[1:] and group  # no circle of one job, which costs a collection
         if held.handler.timeout is not None:
             for one in group:
                 one.late_at = self._loop.time() + held.handler.timeout
@@ -168,12 +168,14 @@ class Engine(Claimer):
         task: Any = asyncio.current_task()
         starts, context = self._starts, contextvars.copy_context()
         await self._run(group)
-        for _ in range(min(self._worker.concurrency, MAX_IN_TURN) - 1):
-            is_as_new = self._starts == starts and _is_current(context) and not getattr(task, "_must_cancel", True)
-            if not is_as_new or not self._may_start() or not self._ready[0].handler.is_async:
+        for _ in range(self._worker.concurrency - 1):
+            if self._starts != starts or getattr(task, "_must_cancel", True) or not _is_current(context):
                 break
             group = self._next()
-            _belong(group, task)
+            if not group:
+                break
+            for held in group:
+                held.task = task
             await self._run(group)
 
     async def _run(self, group: List[Held]) -> None:
@@ -392,13 +394,10 @@ class Engine(Claimer):
 def _is_current(context: contextvars.Context) -> bool:
     """Returns whether the current context has the same values. Their own `==` may be slow, or raise an error."""
     now = contextvars.copy_context()
-    return len(now) == len(context) and all(context.get(one, context) is value for one, value in now.items())
-
-
-def _belong(group: List[Held], task: asyncio.Task[None]) -> None:
-    """Notes which task runs the jobs."""
-    for held in group:
-        held.task, held.group = task, group[1:] and group  # no circle of one job, which costs a collection
+    for variable, value in now.items():
+        if context.get(variable, context) is not value:
+            return False
+    return len(now) == len(context)
 
 
 def _argument(group: List[Held]) -> Any:
