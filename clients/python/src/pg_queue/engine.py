@@ -61,7 +61,7 @@ class Engine(Claimer):
         self._threads = Threads(_is_over)
         self._context = contextvars.copy_context()
         self._is_starting = False  # `_start` runs, or the event loop is about to call it
-        self._starts = 0  # the calls of `_start`
+        self._starts = 0  # the calls of `_start`, and how often it was asked for
 
     def stop(self) -> None:
         """Any thread may call it. A second call ends the wait for the handlers."""
@@ -92,6 +92,7 @@ class Engine(Claimer):
     def _start_soon(self) -> None:
         if self._ready and not self._is_starting and not self._stopping.is_set():
             self._is_starting = True
+            self._starts += 1
             self._loop.call_soon(self._start, context=self._context.copy())
 
     def _start(self) -> None:
