@@ -164,7 +164,7 @@ class Engine(Claimer):
 
     async def _run_in_turn(self, group: List[Held]) -> None:
         """Runs jobs one after the other, as if each had a task of its own. The last one is the first whose handler
-        waits, sets a context variable or cancels its task. While it waits, the event loop calls `_start` for the others.
+        waits, sets a context variable or cancels its task. While it waits, the event loop calls `_start` for the rest.
         """
         task: Any = asyncio.current_task()
         starts, context = self._starts, contextvars.copy_context()
