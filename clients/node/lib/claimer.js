@@ -77,10 +77,7 @@ class Claimer extends Control {
         continue
       }
       if (!this.control.client && !await this.reachControl(backoff)) continue
-      const now = performance.now()
-      // The control sends the ends that are due.
-      const completed = [...this.ended.values()].filter((ending) => ending.isCarried && ending.due > now)
-      for (const { job } of completed) this.ended.delete(job.id)
+      const completed = this.carried()
       // If an attempt ends during the claim, that may make a job ready that the claim does not see.
       const isIdle = !this.held.size && !this.ended.size
       let rows
@@ -97,7 +94,9 @@ class Claimer extends Control {
       this.hasClaimed = true
       // An attempt that could not be completed has a row without a job.
       const answers = new Map(rows.filter((row) => !row[JOB_ID]).map((row) => [row[0], JSON.parse(row[HEADERS])]))
-      for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
+      if (answers.size || this.isObserved()) {
+        for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
+      }
       // While a Map lives, V8 keeps its former tables alive, and ended jobs with them.
       this.held = new Map(this.held)
       this.ended = new Map(this.ended)

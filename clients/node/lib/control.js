@@ -14,6 +14,7 @@ const { Backoff, lineOf } = require('./backoff')
 const { Gone } = require('./connection')
 const { Ending, RETRY_PAUSE } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
+const { LOGGER } = require('./logger')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
 const LATE = 1000 // If a timer is later than this, the event loop was blocked.
@@ -26,7 +27,9 @@ class Control {
   constructor (worker, watch) {
     Object.assign(this, { worker, watch, options: worker.options, log: worker.options.logger })
     this.held = new Map() // attempt's id -> what `accept` notes of it
-    this.ended = new Map() // attempt's id -> its end, without an answer, except those that a claim carries
+    this.ended = new Map() // attempt's id -> its end, without an answer, except `completed` and those in a claim
+    this.completed = [] // completions, which the next claim carries
+    this.carryUntil = Infinity // when the control sends them instead
     this.parts = new Map() // attempt's id -> its part after errors; others are in part 0
     this.wakeAt = Infinity // when the control wakes by itself
     this.expiry = null // the timer for the lease that expires first
@@ -36,13 +39,12 @@ class Control {
     this.due = new Flag() // wakes the control: there is something to send
   }
 
-  // Returns the ends that the control has to send, or is sending. Ends that wait for a claim, and postponed ends, take
-  // no slot.
+  // Returns the ends that the control has to send, or is sending. Postponed ends take no slot.
   dueEnds (now = performance.now()) { return [...this.ended.values()].filter(({ due }) => due <= now) }
 
   async controlAll () {
     const backoff = new Backoff()
-    while (this.ended.size || !this.isClosing) {
+    while (this.ended.size || this.completed.length || !this.isClosing) {
       await this.untilDue()
       try {
         await this.report()
@@ -57,7 +59,8 @@ class Control {
 
   async untilDue () {
     const beats = [...this.held.values(), ...this.riders()].map(({ beatAt }) => beatAt)
-    this.wakeAt = Math.min(...beats, ...[...this.ended.values()].map(({ due }) => due))
+    const carryUntil = this.completed.length ? this.carryUntil : Infinity
+    this.wakeAt = Math.min(carryUntil, ...beats, ...[...this.ended.values()].map(({ due }) => due))
     await this.due.wait(Math.max(this.wakeAt - performance.now(), 0))
     this.due.clear()
   }
@@ -106,10 +109,27 @@ class Control {
     if (ending.due < this.wakeAt) this.due.set()
   }
 
+  // Leaves a completion to the next claim. If there is none for `GATHER`, the control sends it.
+  carry (ending) {
+    if (!this.completed.length) {
+      this.carryUntil = performance.now() + GATHER
+      if (this.carryUntil < this.wakeAt) this.due.set()
+    }
+    this.completed.push(ending)
+  }
+
+  // Takes the completions that wait for a claim.
+  carried () {
+    const completed = this.completed
+    this.completed = []
+    return completed
+  }
+
   // Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault is
   // known, and those of one other part. The other parts take turns.
   async report () {
     const begun = performance.now()
+    if (this.carryUntil <= begun) for (const ending of this.carried()) this.send(ending)
     for (const id of this.parts.keys()) if (!this.held.has(id) && !this.ended.has(id)) this.parts.delete(id)
     const beats = this.extended(begun).map(({ job }) => ({ job, json: JSON.stringify({ extend: { id: job.id } }) }))
     const entries = [...beats, ...this.dueEnds(begun).map((ending) => ({ job: ending.job, json: ending.json, ending }))]
@@ -202,6 +222,9 @@ class Control {
   }
 
   // Events.
+
+  // Returns whether a listener or the log wants to know of each end. Listeners may be added while the worker runs.
+  isObserved () { return this.watch || this.log !== LOGGER || this.worker.listenerCount('completed') > 0 }
 
   // Reports that the server has answered: this attempt has ended, or its lease was lost.
   settle (ending, kind) {

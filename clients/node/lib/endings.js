@@ -39,9 +39,6 @@ class Ending {
   get event () { return EVENTS[this.kind] }
   get error () { return this.args?.error ?? null }
 
-  // True if the next claim can carry it: a completion that was not postponed.
-  get isCarried () { return this.kind === 'complete' && !this.pauses && !this.rider }
-
   // True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own backoff.
   get isLastResort () { return this.kind === 'fail' && (this.args?.retry_in ?? null) === null }
 

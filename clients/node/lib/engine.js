@@ -69,7 +69,7 @@ class Engine extends Claimer {
     }
     while (this.ready.length && this.running() < this.options.concurrency && !this.stopping.isSet) {
       const held = this.ready.shift()
-      const group = [held, ...this.others(held)]
+      const group = held.route.size ? [held, ...this.others(held)] : [held]
       for (const one of group) one.hasBegun = true // before the handler runs, as it may stop the worker
       this.limit(group)
       this.run(group)
@@ -96,10 +96,8 @@ class Engine extends Claimer {
     for (const held of group) held.timer = setTimeout(stop, Math.min(limit, LONGEST), held)
   }
 
-  // Returns the jobs that the handler runs together with the first one: ready jobs of the same queue and handler, if it
-  // takes batches.
+  // Returns the jobs that a handler of batches runs together with the first one: ready jobs of the same queue.
   others ({ job: { queue }, route }) {
-    if (!route.size) return []
     const most = Math.min(route.size - 1, this.options.concurrency - this.running())
     const isAlike = (one) => one.route === route && one.job.queue === queue
     const others = this.ready.filter(isAlike).slice(0, most)
@@ -130,9 +128,10 @@ class Engine extends Claimer {
   }
 
   call (group) {
-    const [{ job, route }] = group
+    const { job, route } = group[0]
+    const now = performance.now()
     for (const held of group) {
-      held.begunAt = performance.now()
+      held.begunAt = now
       this.tell('started', held.job)
     }
     let result
@@ -203,9 +202,10 @@ class Engine extends Claimer {
       this.ride(held, ending.milliseconds)
     } else if (ending.kind === 'none') {
       this.settle(ending, held.job.stopReason === 'lost' && !held.job.ended ? 'lost' : ending.event)
+    } else if (ending.kind === 'complete' && !this.linger) {
+      this.carry(ending) // a claim that completes does not sleep, so it would not linger
     } else {
-      // A claim that completes does not sleep, so a claim that lingers carries no ends.
-      this.send(ending, ending.isCarried && !this.linger ? GATHER : 0)
+      this.send(ending)
     }
   }
 
@@ -273,7 +273,7 @@ class Engine extends Claimer {
     await control
     clearTimeout(farewell)
     clearTimeout(this.expiry)
-    for (const ending of this.ended.values()) {
+    for (const ending of [...this.ended.values(), ...this.completed]) {
       this.log.error(ending.job.toJSON(), 'the server did not confirm its end')
     }
     await Promise.all([this.pool.close(), this.effects?.close(), this.claims.close(), this.control.close()])

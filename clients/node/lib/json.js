@@ -12,7 +12,7 @@ const INTEGER = /^-?\d+$/
 // Reads JSON as Postgres writes it. Returns null for null.
 function parse (text) {
   if (text === null || text === undefined) return null
-  if (!LONG.test(text)) return JSON.parse(text)
+  if (text.length < 16 || !LONG.test(text)) return JSON.parse(text)
   const mark = randomUUID() // unpredictable, so no text of a job contains it
   return JSON.parse(marked(text, mark), (key, value) =>
     typeof value === 'string' && value.startsWith(mark) ? BigInt(value.slice(mark.length)) : value)

@@ -5,6 +5,7 @@ const { EventEmitter } = require('node:events')
 const os = require('node:os')
 const { boolean, integer, interval, kindOf, milliseconds, only, refuse, some, text } = require('./checks')
 const { Engine } = require('./engine')
+const { LOGGER } = require('./logger')
 
 const DEFAULTS = { concurrency: 10, prefetch: 0, maxConnections: Infinity, wait: 15000, linger: 0, heartbeat: 10000,
     disconnect: 5000, shutdownTimeout: 30000, trace: false, onUnknown: 'release' }
@@ -47,10 +48,6 @@ function checkHost (host, name) {
   const option = Object.keys(host).find((key) => Object.hasOwn(OPTIONS, key))
   if (option) throw new TypeError(`${option} is an option of the worker: give options as the second argument`)
 }
-
-// One line of JSON for each message, to stderr.
-const log = (level) => (fields, message) => console.error(JSON.stringify({ level, message, ...fields }))
-const LOGGER = { debug () {}, info: log('info'), warn: log('warn'), error: log('error') }
 
 class Worker extends EventEmitter {
   #engine = null

@@ -128,6 +128,28 @@ def test_middleware_wraps_the_handlers_of_its_kind(conn, conninfo):
     assert [one(conn, "SELECT result FROM queue.job(%s)", job) for job in jobs] == [{"outer": 1}, {"on loop": 2}, None]
 
 
+def test_what_a_handler_leaves_in_its_task_meets_no_other_job(conn, conninfo):
+    # One task runs handlers that do not wait, one after the other.
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    seen = []
+    worker = Worker(conninfo, concurrency=5)
+
+    @worker.handler("a")
+    async def handle(job):
+        seen.append(tenant.get())
+        if job.payload == 0:
+            tenant.set("handler")
+        elif job.payload == 1:
+            asyncio.current_task().cancel()
+        elif job.payload > 1:
+            await asyncio.sleep(0)  # a cancellation would be raised here
+
+    jobs = [enqueue(conn, "a", number) for number in range(5)]
+    worker.drain()
+    assert seen == ["nobody"] * 5
+    assert [one(conn, "SELECT state FROM queue.job(%s)", job) for job in jobs] == ["completed"] * 5
+
+
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_context_variables_of_a_job_are_not_seen_by_the_next(conn, conninfo, kind):
     tenant = contextvars.ContextVar("tenant", default="nobody")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Callable, FrozenSet, Iterator, Optional
 
-from .codec import PLAIN, Codec, Context, Kind, later
+from .codec import PLAIN, Codec, Context, Kind, is_encoded, later
 from .outcomes import Stopped, StopReason
 
 COLUMNS = (
@@ -36,6 +36,10 @@ class _State:
     # For the worker.
     unreadable: Optional[Exception] = None
     """Why the job's JSON could not be read. Then the handler is not called, and the attempt fails."""
+    is_plain = True
+    """False if a codec has to decode what the job carries, or it cannot be read. Most workers have no codec, and most
+    values have not the form of an encoded one.
+    """
     is_open = False
     """True while a transaction is open."""
     kept: Any = None
@@ -156,8 +160,10 @@ class BaseJob(_State):
                 self.headers = read(self.headers)
             if self.progress is not None:
                 self.progress = read(self.progress)
+            if self._codec is not PLAIN or is_encoded(self.payload) or is_encoded(self.progress):
+                self.is_plain = False
         except Exception as error:  # the application may have set a function of its own that reads JSON
-            self.unreadable = error
+            self.unreadable, self.is_plain = error, False
 
     async def _decode(self) -> None:
         """Decodes what the job carries. Raises the error of JSON that could not be read."""

@@ -80,11 +80,12 @@ class Claimer(Control):
         self._constants += [interval(self._linger)] if self._linger else []
         self._unknown: Set[str] = set()  # what the log has said of jobs without a codec or key
         self._ready: Deque[Held] = deque()
+        self._suspects: Set[int] = set()  # held attempts that may end the process
         self._low_water = max((worker.concurrency + worker.prefetch) // 2, worker.concurrency - 1)
         self._has_claimed = False  # a claim has succeeded, so the queues exist
         self._stopping = asyncio.Event()
 
-    def _start_claimed(self) -> None:
+    def _start_soon(self) -> None:
         raise NotImplementedError
 
     # Connections. No statement is prepared: a pooler in transaction mode uses another connection for each transaction.
@@ -145,7 +146,7 @@ class Claimer(Control):
                     answer = answers.get(ending.job.id, {"outcome": "completed", "reason": None})
                     self._answered(ending, answer["outcome"], answer["reason"])
             self._accept([row for row in rows if row[1] is not None])
-            self._start_claimed()
+            self._start_soon()
             if self._drain and not rows and not completed:
                 if is_idle:
                     return
@@ -189,7 +190,7 @@ class Claimer(Control):
 
     def _is_wary(self) -> bool:
         """Returns whether a job is held that may end the process: none is claimed ahead beside it."""
-        return self._worker.prefetch > 0 and any(held.job.last_error in TIMED_OUT for held in self._held.values())
+        return self._worker.prefetch > 0 and bool(self._suspects)
 
     def _running(self) -> int:
         return len(self._held) - len(self._ready)
@@ -204,6 +205,8 @@ class Claimer(Control):
             job._read(read)
             if self._stopping.is_set():
                 job.stopping = True
+            if job.last_error in TIMED_OUT:
+                self._suspects.add(job.id)
             lease = max(row[-1], 0.001)
             self._held[job.id] = held = Held(job, handler, lease, now + self._beat(lease), now + lease)
             self._ready.append(held)

@@ -2,7 +2,7 @@
 
 * The *claimer* (`claimer`) claims as many jobs as there is room for.
 * The *control* (`control`) sends one heartbeat for all held attempts, and the ends that no claim has carried.
-* Each handler runs in a task of its own; a `def` runs in a thread.
+* A task runs one handler after the other until one waits, which then keeps the task. A `def` runs in a thread.
 
 An attempt is *held* from its claim until its handler has ended. The worker sends each end until the server has
 answered, over new connections if necessary. `busy` does not count as an answer: another open transaction has the
@@ -19,17 +19,16 @@ import asyncio
 import contextvars
 import logging
 import math
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Coroutine, List, Optional
+from typing import Any, Callable, List, Optional
 
 import psycopg
 
 from .attempt import BaseJob
 from .claimer import Claimer
-from .codec import PLAIN, Kind, UnknownCodec, is_encoded, later
+from .codec import PLAIN, Kind, UnknownCodec, later
 from .control import GATHER
 from .endings import Ending, raised, returned, riding, stopped
 from .events import Event
@@ -62,6 +61,7 @@ class Engine(Claimer):
         self._threads = Threads(_is_over)
         self._context = contextvars.copy_context()
         self._is_starting = False  # `_start` runs, or the event loop is about to call it
+        self._starts = 0  # the calls of `_start`, and how often it was asked for
 
     def stop(self) -> None:
         """Any thread may call it. A second call ends the wait for the handlers."""
@@ -89,40 +89,55 @@ class Engine(Claimer):
 
     # What starts jobs runs in a copy of this context: a job is not to see what hooks and other handlers have set.
 
-    def _start_claimed(self) -> None:
-        self._context.copy().run(self._start)
-        # If a job ends the process, the attempts of jobs that have not begun would count.
-        if self._ready and self._is_wary():
-            while self._ready:
-                held = self._ready.popleft()
-                self._end(held, Ending(held.job, "release"))
-
     def _start_soon(self) -> None:
         if self._ready and not self._is_starting and not self._stopping.is_set():
             self._is_starting = True
+            self._starts += 1
             self._loop.call_soon(self._start, context=self._context.copy())
 
     def _start(self) -> None:
-        """Starts ready jobs, at most as many as run at the same time: between them the event loop has its turn."""
+        """Starts ready jobs, at most as many as run at the same time: between them the event loop has its turn. If no
+        handler runs, then none has waited: one task runs them in turn.
+        """
         self._is_starting = True
+        self._starts += 1
+        is_alone = not self._running() and not self._is_wary()
         for _ in range(self._worker.concurrency):
-            if not self._ready or self._running() >= self._worker.concurrency or self._stopping.is_set():
+            group = self._next()
+            if not group:
                 break
-            held = self._ready.popleft()
-            group = [held] if held.handler.batch is None else [held, *self._others(held, held.handler.batch)]
-            if held.handler.timeout is not None:
-                for one in group:
-                    one.late_at = self._loop.time() + held.handler.timeout
-                self._deadlines.set(held.late_at)
-            if held.handler.is_async or not all(self._is_plain(one.job) for one in group):
-                task = _started(self._loop, self._run(group))
-                for one in group:
-                    one.task, one.group = task, group[1:] and group  # no circle of one job, which costs a collection
-            else:
+            if not group[0].handler.is_async and all([held.job.is_plain for held in group]):
                 self._call_in_thread(group)
+                is_alone = False
+                continue
+            task = self._loop.create_task(self._run_in_turn(group) if is_alone else self._run(group))
+            for held in group:
+                held.task = task
+            if is_alone:
+                break
         self._is_starting = False
-        if self._running() < self._worker.concurrency:
+        # If a job ends the process, the attempts of jobs that have not begun would count.
+        while self._ready and self._is_wary():
+            held = self._ready.popleft()
+            self._end(held, Ending(held.job, "release"))
+        if is_alone or self._running() < self._worker.concurrency:
             self._start_soon()
+
+    def _next(self) -> List[Held]:
+        """Takes the job that starts next, or a batch. Returns nothing if none may start."""
+        if not self._ready or self._running() >= self._worker.concurrency or self._stopping.is_set():
+            return []
+        held = self._ready.popleft()
+        group = [held]
+        if held.handler.batch is not None:
+            group += self._others(held, held.handler.batch)
+            for one in group:
+                one.group = group[1:] and group  # no circle of one job, which costs a collection
+        if held.handler.timeout is not None:
+            for one in group:
+                one.late_at = self._loop.time() + held.handler.timeout
+            self._deadlines.set(held.late_at)
+        return group
 
     def _stop_late(self, held: Held) -> None:
         """Stops a handler that takes too long. If it goes on for `GRACE` seconds, its attempt fails nevertheless, and
@@ -147,10 +162,27 @@ class Engine(Claimer):
 
     # A handler.
 
+    async def _run_in_turn(self, group: List[Held]) -> None:
+        """Runs jobs one after the other, as if each had a task of its own. The last one is the first whose handler
+        waits, sets a context variable or cancels its task. While it waits, the event loop calls `_start` for the rest.
+        """
+        task: Any = asyncio.current_task()
+        starts, context = self._starts, contextvars.copy_context()
+        await self._run(group)
+        for _ in range(self._worker.concurrency - 1):
+            if self._starts != starts or getattr(task, "_must_cancel", True) or not _is_current(context):
+                break
+            group = self._next()
+            if not group:
+                break
+            for held in group:
+                held.task = task
+            await self._run(group)
+
     async def _run(self, group: List[Held]) -> None:
         """Runs a job or a batch, for which the event loop has to wait: for the codec, or for the handler."""
         for held in group:
-            if not self._is_plain(held.job):
+            if not held.job.is_plain or held.job.stop_reason is not None:
                 group = await self._decoded(group)
                 break
         if group and not group[0].handler.is_async:
@@ -179,7 +211,7 @@ class Engine(Claimer):
 
     def _finish_all(self, group: List[Held], outcome: Any) -> None:
         """Ends attempts by what their handler has returned or raised."""
-        outcomes = _outcomes(group, outcome)
+        outcomes = [outcome] if group[0].handler.batch is None else _outcomes(group, outcome)
         if self._codec is PLAIN:
             for held, outcome in zip(group, outcomes):
                 self._finish(held, outcome)
@@ -189,18 +221,13 @@ class Engine(Claimer):
                 held.task = task
 
     def _finish(self, held: Held, outcome: Any) -> None:
-        ending = self._ending(held.job, outcome)
+        job = held.job
+        is_bare = outcome is None and not job.ended and not job.is_open  # so do most attempts end
+        ending = Ending(job, "complete") if is_bare else self._ending(job, outcome)
         if held.begun:
             ending.seconds = self._loop.time() - held.begun
-        if held.job.id in self._held:
+        if job.id in self._held:
             self._end(held, ending)
-
-    def _is_plain(self, job: BaseJob) -> bool:
-        """Returns whether a job can run as it is. Most workers have no codec, and most values have not the form of an
-        encoded one.
-        """
-        is_readable = self._codec is PLAIN and job.unreadable is None and job.stop_reason is None
-        return is_readable and not is_encoded(job.payload) and not is_encoded(job.progress)
 
     async def _decoded(self, group: List[Held]) -> List[Held]:
         """Decodes what the jobs carry. Ends the jobs that cannot be read or are to stop, and returns the others."""
@@ -209,7 +236,7 @@ class Engine(Claimer):
         for held in group:
             job = held.job
             try:
-                if not self._is_plain(job):
+                if not job.is_plain:
                     await job._decode()
                 job.check()
             except BaseException as error:
@@ -257,6 +284,7 @@ class Engine(Claimer):
     def _end(self, held: Held, ending: Ending) -> None:
         job = held.job
         del self._held[job.id]
+        self._suspects.discard(job.id)
         if held.is_over:
             pass  # its end is on the way
         elif job.committed:  # whatever the handler has done since then
@@ -267,7 +295,8 @@ class Engine(Claimer):
             self._carry(ending)  # a claim that carries completions does not sleep, so it would not linger
         else:
             self._send(ending)
-        self._start_soon()
+        if not self._is_starting:
+            self._start_soon()
         if len(self._held) <= self._low_water:
             self._changed.set()
 
@@ -363,13 +392,13 @@ class Engine(Claimer):
             await wait_set(self._changed, min(0.1, seconds))
 
 
-def _started(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Returns a task. From Python 3.12 on its first step has run, after which most jobs have ended."""
-    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
-        eager: Any = asyncio.Task
-        task: asyncio.Task[None] = eager(work, loop=loop, eager_start=True)
-        return task
-    return loop.create_task(work)
+def _is_current(context: contextvars.Context) -> bool:
+    """Returns whether the current context has the same values. Their own `==` may be slow, or raise an error."""
+    now = contextvars.copy_context()
+    for variable, value in now.items():
+        if context.get(variable, context) is not value:
+            return False
+    return len(now) == len(context)
 
 
 def _argument(group: List[Held]) -> Any:
@@ -378,9 +407,7 @@ def _argument(group: List[Held]) -> Any:
 
 
 def _outcomes(group: List[Held], outcome: Any) -> List[Any]:
-    """Returns for each job what its handler has returned or raised."""
-    if group[0].handler.batch is None:
-        return [outcome]
+    """Returns for each job of a batch what its handler has returned or raised."""
     jobs = [held.job for held in group]
     if isinstance(outcome, AlreadyDone):
         return [outcome if job.job_id in outcome.job_ids else Snooze() for job in jobs]

@@ -18,7 +18,7 @@ import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import (
-    Any, AsyncIterator, Callable, Coroutine, Dict, Generic, Iterator, List, Optional, Set, Tuple, TypeVar, Union, cast,
+    Any, AsyncIterator, Callable, Coroutine, Dict, Generic, Iterator, List, Optional, Tuple, TypeVar, Union, cast,
 )
 
 import psycopg
@@ -389,8 +389,8 @@ class Link:
         self._patience = SILENCE if patience is None else patience
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
-        self._severed: asyncio.Future[None] = self._loop.create_future()
-        self._given_up: asyncio.Future[None] = self._loop.create_future()
+        self._is_severed = False
+        self._over: Optional[asyncio.Future[None]] = None  # done when what runs has ended, or is to be given up
         self.conn: Optional[AsyncConnection[Any]] = None
 
     async def fetch(self, sql: str, parameters: List[Any]) -> List[Any]:
@@ -432,20 +432,35 @@ class Link:
 
     async def _unless_severed(self, work: Coroutine[Any, Any, T], patience: Optional[float]) -> T:
         task: asyncio.Task[T] = self._loop.create_task(work)
-        if self._given_up.done():
-            self._given_up = self._loop.create_future()
-        waiting: Set[asyncio.Future[Any]] = {task, self._severed, self._given_up}
+        self._over = over = self._loop.create_future()
+        task.add_done_callback(lambda _: self._awake(over))
+        timer = None if patience is None else self._loop.call_later(patience, self._fall_silent)
+        if self._is_severed:
+            self._give_up()
         try:
-            await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            await over
         except asyncio.CancelledError:
             await self._abandon(task)
             raise
+        finally:
+            self._over = None
+            if timer is not None:
+                timer.cancel()
         if not task.done():
-            if not self._severed.done() and not self._given_up.done():
-                self._silent()
             await self._abandon(task)
             raise Gone("the server has not answered")
         return task.result()
+
+    def _fall_silent(self) -> None:
+        self._give_up()
+        self._silent()
+
+    def _give_up(self) -> None:
+        self._awake(self._over)
+
+    def _awake(self, over: Optional[asyncio.Future[None]]) -> None:
+        if over is not None and not over.done():
+            over.set_result(None)
 
     async def _abandon(self, task: asyncio.Task[Any]) -> None:
         """Ends a statement without the server. Cancelling its task would not do: psycopg then asks the server to
@@ -463,16 +478,16 @@ class Link:
 
     def renew(self) -> None:
         """Gives the connection up: the running statement fails with `Gone`, and the next one connects anew."""
-        if self._turn.locked() and not self._given_up.done():
-            self._given_up.set_result(None)
+        if self._turn.locked():
+            self._give_up()
         elif self.conn is not None:
             conn, self.conn = self.conn, None
             conn.pgconn.finish()
 
     def sever(self) -> None:
         """Lets the running statement, and all later ones, fail with `Gone`."""
-        if not self._severed.done():
-            self._severed.set_result(None)
+        self._is_severed = True
+        self._give_up()
 
     async def cancel(self) -> None:
         """Asks the server to cancel the running statement, if there is one."""
