@@ -14,6 +14,7 @@ const FEATURES: &[&str] = &[
     "plain",
     "max-running",
     "rate-limit",
+    "rate-cost",
     "rate-per-group",
     "start-within",
     "groups",

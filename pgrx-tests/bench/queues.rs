@@ -19,6 +19,7 @@ const MANY: usize = 1_000_000;
 const DEFAULTS: &str = "if_not_exists => false";
 const STRICT: &str = "strict_order => true";
 const FAIR: &str = "fair_share => 'jobs'";
+const COSTS: &str = "rate_limit => 1000000000, rate_cost => '$.headers.mark'";
 const ONE_EACH: &str = "max_running_per_group => 1";
 /// The numbers of groups: those of a hundred jobs that follow each other, or of a thousand that take turns.
 const HUNDREDS: &str = "nextval('numbers') / 100";
@@ -38,7 +39,7 @@ type Named = (&'static str, fn(&Options) -> Result<Contender>);
 /// All of them. From `plain` to `strict-segments` each job carries a text of its own, which is its group or stands
 /// among its headers; no limit is ever reached. With `-hundreds` and `-mixed`, 1,000 groups of 100 jobs each wait: the
 /// jobs of a group follow each other, or the jobs of all groups take turns.
-pub const ALL: [Named; 32] = [
+pub const ALL: [Named; 33] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
     ("loop", |_| by("", DEFAULTS, Verbs::of(Takes::Next, QUEUE, &[OURS, include_str!("sql/ours-loop.sql")]))),
@@ -56,6 +57,7 @@ pub const ALL: [Named; 32] = [
     ("plain", |_| marking(DEFAULTS, "headers", None)),
     ("max-running", |_| marking("max_running => 10000", "headers", None)),
     ("rate-limit", |_| marking("rate_limit => 1000000000", "headers", None)),
+    ("rate-cost", |_| marking(COSTS, "headers", None)),
     ("rate-per-group", |_| marking("rate_limit_per_group => 1000000000", "group_key", Some(RATED_GROUPS))),
     ("start-within", |_| marking("start_within => '1 day'", "headers", None)),
     ("groups", |_| marking(ONE_EACH, "group_key", None)),

@@ -111,6 +111,8 @@ class Handling {
     }
   }
 
+  charge (value) { return this.job.charge(value) }
+
   progress (value) { return this.job.saveProgress(value).then(() => {}) }
 
   async read_inputs () {

@@ -226,6 +226,10 @@ class Handling:
         await settled(self.job.save_progress(action["progress"]))
         return False, None
 
+    async def do_charge(self, action, tx):
+        await settled(self.job.charge(action["charge"]))
+        return False, None
+
     async def do_read_inputs(self, action, tx):
         found = sorted(await settled(self.job.inputs()), key=lambda one: one.job_id)
         self.inputs = [{"queue": one.queue, "task": one.task, "state": one.state, "result": one.result,

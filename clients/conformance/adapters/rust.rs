@@ -217,6 +217,7 @@ impl<'a> Handling<'a> {
             "note" => say(json!({"event": "note", "worker": self.name, "value": value})),
             "wait" => self.wait(&text(&value), more("deaf") == &json!(true)).await,
             "progress" => self.jobs[0].save_progress(value).await?,
+            "charge" => self.jobs[0].charge(value.as_i64().unwrap_or_default() as i32).await?,
             "read_inputs" => {
                 let mut found = self.jobs[0].inputs().await?;
                 found.sort_by_key(|input| input.job_id);
@@ -309,7 +310,7 @@ impl<'a> Handling<'a> {
 }
 
 const NAMES: &str = "transaction each return fail fail_unreadably fatal retry_in snooze throttle advance suspend note \
-    wait progress \
+    wait progress charge \
     read_inputs step complete enqueue sql";
 
 fn done(end: Option<End>) -> Done {

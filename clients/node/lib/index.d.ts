@@ -306,6 +306,8 @@ export interface Job<Payload = any> {
   inputs (): Promise<Input[]>
   /** Stores what was done so far, for the next attempt. */
   saveProgress (progress: unknown): Promise<void>
+  /** Says how much of the rates of a queue with `rate_cost` the job has used so far. */
+  charge (used: number): Promise<void>
 }
 
 export type Handler<Payload = any> = (job: Job<Payload>) => unknown

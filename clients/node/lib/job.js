@@ -201,6 +201,11 @@ class Job {
     this.progress = progress
   }
 
+  // Says how much of the rates of a queue with `rate_cost` the job has used so far.
+  async charge (used) {
+    await this.#use((client) => client.query('SELECT queue.charge($1::bigint, $2::integer)', [this.id, used]))
+  }
+
   #use (work) { return this.#pool.use(work, this.signal, { mayWait: this.#mayWait }) }
 
   // For the worker. Returns what is stored for a value; for none, null.

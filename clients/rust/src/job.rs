@@ -193,6 +193,15 @@ impl Job {
         Ok(())
     }
 
+    /// Says how much of the rates of a queue with `rate_cost` the job has used so far.
+    pub async fn charge(&self, used: i32) -> Result<(), Failure> {
+        let client = taken(std::slice::from_ref(self)).await?;
+        let parameters = Parameters::default().with(self.id, Type::INT8).with(used, Type::INT4);
+        client.execute_typed("SELECT queue.charge($1, $2)", &parameters.list()).await?;
+        client.give_back();
+        Ok(())
+    }
+
     /// Returns the result of a step that is done, or a transaction in which to do it. So a retry skips the steps that
     /// are done. Each step of an attempt has a name of its own.
     pub async fn step<T: DeserializeOwned>(&self, name: &str) -> Result<Step<T>, Failure> {

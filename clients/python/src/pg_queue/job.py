@@ -151,6 +151,11 @@ class Job(BaseJob):
             conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
 
+    def charge(self, used: int) -> None:
+        """Says how much of the rates of a queue with `rate_cost` the job has used so far."""
+        with self._connection(self._may_wait) as conn:
+            conn.execute("SELECT queue.charge(%s, %s)", [self.id, used])
+
     def _encoded(self, value: Any, kind: Kind) -> Any:
         """Returns what is stored for a value; for None, which means that there is none, None."""
         return None if value is None else now(self._codec.encode(value, self._context(kind)), self._loop)
@@ -258,6 +263,11 @@ class AsyncJob(BaseJob):
         async with self._connection(self._may_wait) as conn:
             await conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
+
+    async def charge(self, used: int) -> None:
+        """Says how much of the rates of a queue with `rate_cost` the job has used so far."""
+        async with self._connection(self._may_wait) as conn:
+            await conn.execute("SELECT queue.charge(%s, %s)", [self.id, used])
 
     async def _encoded(self, value: Any, kind: Kind) -> Any:
         """Returns what is stored for a value; for None, which means that there is none, None."""
