@@ -66,6 +66,13 @@ pub fn of_wake(options: &Options, waits: &[f64]) -> Result<()> {
     chart::lines(&folder.join("wake.svg"), "How soon a sleeping worker has a job", axes, &lines)
 }
 
+/// Draws what share of the started jobs each tenant has, over time.
+pub fn of_shares(options: &Options, lines: &[(&str, Vec<(f64, f64)>)]) -> Result<()> {
+    let Some(folder) = &options.report.charts else { return Ok(()) };
+    begin(folder)?;
+    chart::lines(&folder.join("shares.svg"), "Tenants share by weight", ["seconds", "% of the jobs started"], lines)
+}
+
 /// Draws the jobs done a second, over the time of a soak.
 pub fn of_soak(folder: &Path, all: &[(&str, Soaked)], has_snapshot: bool) -> Result<()> {
     begin(folder)?;

@@ -20,6 +20,7 @@ mod options;
 mod queues;
 mod runner;
 mod server;
+mod shares;
 mod soak;
 mod statistics;
 mod table;

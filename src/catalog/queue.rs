@@ -19,7 +19,7 @@ use crate::catalog::tables::{lane, queue as column, weight};
 use crate::catalog::{self, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
-use crate::pg::jsonpath::{Budget, Path};
+use crate::pg::jsonpath::FieldPath;
 use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::snapshot::ActiveSnapshot;
@@ -62,9 +62,9 @@ pub struct Queue {
     pub limits: Option<Limits>,
     /// The charges of groups with a weight, see [`Queue::charges`].
     charges: OnceCell<Vec<(i64, u64)>>,
-    /// The path to what a job counts for the rates, see [`Queue::cost_path`].
+    /// Where a job has what it counts for the rates, see [`Queue::cost`].
     rate_cost: Option<String>,
-    cost_path: OnceCell<Path>,
+    cost: OnceCell<Option<FieldPath>>,
     pub max_waiting: Option<i64>,
     /// How long its jobs may wait to be claimed; `None`: for ever.
     pub start_within: Option<Interval>,
@@ -125,13 +125,12 @@ impl Queue {
         self.limits.is_some_and(|limits| limits.is_fair)
     }
 
-    /// Returns the path to what a job counts for the rates. `None`: each counts as one, or the queue has no rate.
-    pub fn cost_path(&self) -> Option<&Path> {
-        /// Microseconds: a path that was checked when it was set is read much sooner.
-        const READ_BUDGET_US: i64 = 1_000_000;
+    /// Returns where a job has what it counts for the rates. `None`: each counts as one, or the queue has no rate.
+    pub fn cost(&self) -> Option<&FieldPath> {
         let has_rate = self.limits.is_some_and(|limits| limits.rate > 0 || limits.group_rate > 0);
         let path = self.rate_cost.as_ref().filter(|_| has_rate)?;
-        Some(self.cost_path.get_or_init(|| Path::parse(path, &mut Budget::of(READ_BUDGET_US))))
+        // It was checked when it was set.
+        self.cost.get_or_init(|| FieldPath::parse(path).ok()).as_ref()
     }
 
     /// Returns what a job of each group with a weight is charged, by the groups' hashes in order.
@@ -420,7 +419,7 @@ fn remember(row: &Row) -> Option<Rc<Queue>> {
         limits: limits(row),
         charges: OnceCell::new(),
         rate_cost: row.get(column::RATE_COST).map(text),
-        cost_path: OnceCell::new(),
+        cost: OnceCell::new(),
         max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
         start_within: row.get(column::START_WITHIN).map(Interval::read),
         executor: executor(row),

@@ -167,7 +167,7 @@ fn recover_first() -> Result<()> {
 /// Returns the claims by workers within the last `period` microseconds, in order: a time, then the number of claims.
 /// For reclaimed segments only the minute is known.
 fn starts_of_queue(queue: &Queue, period: i64) -> Result<Vec<i64>> {
-    let has_costs = queue.cost_path().is_some();
+    let has_costs = queue.cost().is_some();
     let minutes = if has_costs { "queue_internal.group_start" } else { "queue_internal.rollup" };
     starts(queue.lanes(), period, minutes, "")
 }
