@@ -116,7 +116,8 @@ COMMENT ON FUNCTION queue.throttle IS
 'Keeps all workers from starting jobs of the queue, or of a group, for this long (0 to 1 day): for instance because a
 service has answered 429. It counts immediately, waits for no commit, and is not undone by a rollback. Running jobs go
 on. Of two throttles the later one counts; ''0'' ends it. Returns until when, NULL if jobs may start now. It is in
-memory: a crash, a promotion, and a change of the queue''s limits end it; queue.pause lasts. Errors: 22004, 22023
+memory: a crash, a promotion, and too many queues or groups end it, that of a group also a change of the limits;
+queue.pause lasts. Errors: 22004, 22023
 period is out of range, 42704, 42501, 53400 memory has no room, 55000 group_key in a queue without limits of groups and
 fair shares.';
 

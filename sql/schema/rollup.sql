@@ -48,7 +48,8 @@ CREATE TABLE queue_internal.group_start (
     minute      timestamptz NOT NULL,
     group_hash  bigint      NOT NULL,
     claimed     bigint      NOT NULL,
-    lane        integer     NOT NULL
+    lane        integer     NOT NULL,
+    beyond      bigint      NOT NULL
 ) USING heap;
 ALTER TABLE queue_internal.group_start REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue_internal.group_start IS
@@ -57,6 +58,7 @@ COMMENT ON TABLE queue_internal.group_start IS
 COMMENT ON COLUMN queue_internal.group_start.minute IS 'The begin of the minute.';
 COMMENT ON COLUMN queue_internal.group_start.group_hash IS 'The hash of the group''s key; 0: attempts in no group.';
 COMMENT ON COLUMN queue_internal.group_start.claimed IS 'What they count: 1 each, or their costs.';
+COMMENT ON COLUMN queue_internal.group_start.beyond IS 'By how much that is more than their number.';
 COMMENT ON COLUMN queue_internal.group_start.lane IS 'The lane of the attempts.';
 SELECT pg_catalog.pg_extension_config_dump('queue_internal.group_start', '');
 

@@ -260,7 +260,12 @@ fn throttle_for(queue: &Queue, what: Throttled, group: i64, delay: Interval) {
         Throttled::Group if group == 0 || !queue.has_groups() => return,
         Throttled::Group => Some(group),
     };
-    if let Err(error) = throttle::throttle(queue, delay, group) {
+    // Without a delay there is nothing to wait for, and the throttle of another worker goes on.
+    let period = Interval { months: 0, days: 0, time: delay.us().clamp(0, throttle::MAX_PERIOD_US) };
+    if period == Interval::ZERO {
+        return;
+    }
+    if let Err(error) = throttle::throttle(queue, period, group) {
         error.warn();
     }
 }

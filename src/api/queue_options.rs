@@ -23,13 +23,14 @@ use crate::pg::parameter::Parameter;
 pub const MAX_STAGES: usize = GATE_LANES - 1;
 
 /// Options whose values shared memory keeps for all claimers.
-pub const LIMITS: [&str; 8] = [
+pub const LIMITS: [&str; 9] = [
     "max_running",
     "max_running_per_group",
     "strict_order",
     "rate_limit",
     "rate_limit_per_group",
     "rate_period",
+    "rate_cost",
     "fair_share",
     "stages",
 ];

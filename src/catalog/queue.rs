@@ -24,7 +24,7 @@ use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::table::Relation;
-use crate::pg::{jsonb, memory, relcache};
+use crate::pg::{jsonb, memory, relcache, session};
 use crate::transaction::hooks;
 
 /// A queue's settings.
@@ -481,7 +481,7 @@ fn limits(row: &Row) -> Option<Limits> {
         rate: number(column::RATE_LIMIT),
         group_rate: number(column::RATE_LIMIT_PER_GROUP),
         period: row.get(column::RATE_PERIOD).map_or(0, |datum| Interval::read(datum).us()),
-        has_costs: row.get(column::RATE_COST).is_some(),
+        costs: row.get(column::RATE_COST).map_or(0, |path| session::hash(&text(path)).cast_unsigned() | 1),
     };
     (limits.running != 0 || limits.has_groups() || limits.rate != 0).then_some(limits)
 }

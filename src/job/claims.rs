@@ -4,7 +4,7 @@
 //!
 //! Invariant: the claim's key decides. An attempt that the key refuses is taken back.
 
-use pg_queue_core::frontier::{Disconnect, Ready};
+use pg_queue_core::frontier::{Disconnect, Ready, gone};
 use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::queue::Queue;
@@ -75,7 +75,8 @@ impl<'a> Claims<'a> {
                 claimed.push(found);
             }
         }
-        let costs = cost::price_all(self.queue, self.check, &mut self.reader, &mut claimed, take::give_back);
+        let (costs, refused) = cost::price_all(self.queue, self.check, &mut self.reader, &mut claimed);
+        refused.iter().for_each(|(attempt, _)| self.give_back(attempt));
         fault!("claim.priced");
         let lost = self.insert_found(&mut claimed, &costs, now);
         claimed.retain(|(attempt, _)| !lost.contains(&attempt.id()));
@@ -146,6 +147,17 @@ impl<'a> Claims<'a> {
             }
         }
         lost
+    }
+
+    /// Gives an attempt back for which a rate has no room. Memory may not know yet that it has another claim.
+    fn give_back(&mut self, attempt: &Attempt) {
+        let seen = self.writer(attempt.home.segment).probe(attempt.id());
+        if matches!(seen, Probe::Committed | Probe::InProgress) {
+            shmem::with(|shared| gone(&mut shared.frontier, here::number(), attempt.id()));
+            self.drop_claimed(attempt);
+        } else {
+            take::give_back(attempt);
+        }
     }
 
     /// Drops an attempt that has another claim.

@@ -50,17 +50,18 @@ fn of(path: &FieldPath, reader: &mut Reader, attempt: &Attempt) -> u32 {
     found.map_or(1, |number| number.ceil().clamp(0.0, f64::from(MAX_COST)) as u32)
 }
 
-/// Says what taken attempts cost. Returns the costs of those that may start, in their order, and removes the others,
-/// which it gives to `give_back`. If the queue has no costs, the list is empty.
+/// Taken attempts, each with something of the caller's.
+type Taken<T> = Vec<(Attempt, T)>;
+
+/// Says what taken attempts cost, in the order in which they were taken. Returns the costs of those that may start, and
+/// the others, which it removes. If the queue has no costs, both lists are empty.
 pub fn price_all<T>(
     queue: &Queue,
     check: Option<&LimitCheck<'_>>,
     reader: &mut Reader,
-    taken: &mut Vec<(Attempt, T)>,
-    give_back: impl Fn(&Attempt),
-) -> Vec<i32> {
-    let (Some(path), Some(check)) = (queue.cost(), check) else { return Vec::new() };
-    taken.sort_by_key(|(attempt, _)| attempt.ready().rank);
+    taken: &mut Taken<T>,
+) -> (Vec<i32>, Taken<T>) {
+    let (Some(path), Some(check)) = (queue.cost(), check) else { return (Vec::new(), Vec::new()) };
     let mut scratch = Scratch::new();
     let mut all = memory::list(taken.len());
     for (attempt, _) in taken.iter() {
@@ -69,19 +70,18 @@ pub fn price_all<T>(
     }
     let claimer = check.claimer();
     shmem::with(|shared| price(&mut shared.frontier, here::number(), &claimer, &mut all));
-    let mut costs = memory::list(taken.len());
-    let mut nth = 0;
-    taken.retain(|(attempt, _)| {
-        let Priced { cost, may_start, .. } = all[nth];
-        nth += 1;
+    let (mut costs, mut refused) = (memory::list(taken.len()), memory::list(taken.len()));
+    let mut starting = memory::list(taken.len());
+    for (one, Priced { cost, may_start, .. }) in std::mem::take(taken).into_iter().zip(all) {
         if may_start {
             costs.push(cost.cast_signed());
+            starting.push(one);
         } else {
-            give_back(attempt);
+            refused.push(one);
         }
-        may_start
-    });
-    costs
+    }
+    *taken = starting;
+    (costs, refused)
 }
 
 /// Says how much of its queue's rates a claimed attempt has used so far.

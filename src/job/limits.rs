@@ -118,8 +118,8 @@ impl<'a> LimitCheck<'a> {
         // earlier.
         let (wall, now) = (time::now_us(), time::monotonic_us());
         let at = |then: i64| now.saturating_sub((wall - then).max(0));
-        let count = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
-        let starts: Vec<(i64, u32)> = starts.chunks_exact(2).map(|pair| (at(pair[0]), count(pair[1]))).collect();
+        let count = |count: i64| u64::try_from(count).unwrap_or_default();
+        let starts: Vec<(i64, u64)> = starts.chunks_exact(2).map(|pair| (at(pair[0]), count(pair[1]))).collect();
         let of_groups: Vec<PastStart> = of_groups
             .chunks_exact(4)
             .map(|of| PastStart { at: at(of[0]), count: count(of[1]), lane: of[2] as i32, group: of[3] })
@@ -167,8 +167,9 @@ fn recover_first() -> Result<()> {
 /// Returns the claims by workers within the last `period` microseconds, in order: a time, then the number of claims.
 /// For reclaimed segments only the minute is known.
 fn starts_of_queue(queue: &Queue, period: i64) -> Result<Vec<i64>> {
-    let has_costs = queue.cost().is_some();
-    let minutes = if has_costs { "queue_internal.group_start" } else { "queue_internal.rollup" };
+    // What jobs cost comes on top of their number, whatever the settings say today.
+    let minutes = "(SELECT minute, lane, claimed FROM queue_internal.rollup
+                    UNION ALL SELECT minute, lane, beyond FROM queue_internal.group_start) AS minutes";
     starts(queue.lanes(), period, minutes, "")
 }
 
@@ -211,7 +212,7 @@ fn starts(lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64
                        SELECT least(minute OPERATOR(pg_catalog.+) '1 minute'::pg_catalog.interval,
                                     pg_catalog.clock_timestamp()) AS at, claimed AS n {by} FROM {minutes}
                        WHERE lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}]) {has_group}
-                         AND claimed OPERATOR(pg_catalog.>) 0) AS all_starts) AS starts
+                         AND claimed OPERATOR(pg_catalog.<>) 0) AS all_starts) AS starts
              WHERE us OPERATOR(pg_catalog.>) $1 GROUP BY us OPERATOR(pg_catalog./) $2 {by} ORDER BY 1) AS parts"
     );
     let from = time::now_us().saturating_sub(period);

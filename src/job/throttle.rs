@@ -14,7 +14,7 @@ use crate::shmem;
 use crate::shmem::here;
 
 /// The longest throttle: a wrong one should end by itself.
-const MAX_PERIOD_US: i64 = 86_400_000_000;
+pub const MAX_PERIOD_US: i64 = 86_400_000_000;
 
 /// Keeps jobs of a queue, or of the group with this hash, from starting for this time. Of two throttles the later one
 /// counts; zero ends it. Returns until when, as a `timestamptz`. `None`: jobs may start now.

@@ -69,7 +69,9 @@ pub fn wake(number: u32, marks: u64) -> bool {
         // As at the server's start, every attempt that is due now lies behind its lane's position.
         (instance.due.to, instance.due.next) = (now, i64::MIN);
         instance.expiry.invalidate();
+        // What has started is read anew, too: a gate that a claim has made meanwhile does not know it.
         instance.recovered_at = 0;
+        frontier.drop_gates(number, None);
         instance.missed.scan();
         instance.schedules.invalidate();
         instance.invalidate_counters();

@@ -227,12 +227,12 @@ fn shares_are_exact_beside_costs() {
     }
     let mut started = BTreeMap::new();
     while started.values().sum::<usize>() < 90 {
-        let claim = format!("SELECT group_key FROM queue.claim('{queue}', 4, wait => '5 s')");
+        let claim = format!("SELECT group_key FROM queue.claim('{queue}', 30, wait => '5 s')");
         for group in client.column::<String>(&claim) {
             *started.entry(group).or_insert(0) += 1;
         }
         let (most, least) = (started.values().max().unwrap(), started.values().min().unwrap());
-        assert!(started.len() < 3 || most - least <= 3, "{started:?}");
+        assert!(most - least <= 3 && (started.len() == 3 || *most < 4), "{started:?}");
     }
 }
 
@@ -276,4 +276,140 @@ fn no_period_sees_more_than_the_rate_says() {
         let most: i64 = client.value(&sums);
         assert!((limit / 3..=limit).contains(&most), "{most} of {limit}");
     }
+}
+
+/// Whatever workers say that they have used, sums do not overflow, in no session and for no other queue.
+#[test]
+fn the_largest_costs_stop_nothing() {
+    let (mut client, queue) = queue("rate_limit => 100, rate_period => '300 ms', rate_cost => '$.headers.tokens'");
+    let (mut other, plain) = self::queue("rate_limit => 100, rate_period => '1 s'");
+    for (begin, end) in [("BEGIN", "COMMIT"), ("BEGIN", "ROLLBACK"), ("BEGIN; COMMIT; BEGIN", "COMMIT")] {
+        client.run(&format!("SELECT count(queue.enqueue('{queue}')) FROM generate_series(1, 3)"));
+        client.run(begin);
+        let ids = wait::within("jobs", Duration::from_secs(20), || {
+            let ids = claim(&mut client, &queue, 3);
+            (!ids.is_empty()).then_some(ids)
+        });
+        for used in [i32::MAX, 1, i32::MAX] {
+            ids.iter().for_each(|id| client.run(&format!("SELECT queue.charge({id}, {used})")));
+        }
+        client.run(end);
+    }
+    fill(&mut client, &queue, None, &[i64::from(i32::MAX); 4]);
+    let waiting = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'ready'");
+    wait::until_true("all start", || {
+        other.enqueue(&plain);
+        assert_eq!(claim(&mut other, &plain, 10).len(), 1);
+        thread::sleep(Duration::from_millis(50));
+        claim(&mut client, &queue, 10);
+        client.value::<i64>(&waiting) == 0
+    });
+}
+
+/// A job that did not fit and goes, or gets another place or cost, holds up nothing any more.
+#[test]
+fn a_dear_job_that_goes_lets_others_start() {
+    for (limit, group) in [("rate_limit", None), ("rate_limit_per_group", Some("g"))] {
+        for goes in [
+            "queue.cancel({id})",
+            "queue.reprioritize({id}, 10)",
+            "queue.reschedule({id}, now() + interval '1 hour')",
+            "queue.purge('{queue}')",
+            "queue.alter('{queue}', rate_cost => '$.headers.none')",
+        ] {
+            let (mut client, queue) = queue(&format!("{limit} => 100, {TOKENS}"));
+            let ids = fill(&mut client, &queue, group, &[50, 80]);
+            assert_eq!(start(&mut client, &queue), [50]);
+            assert!(start(&mut client, &queue).is_empty());
+            let mut sleeper = connect();
+            let pid = sleeper.pid();
+            let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
+            if !goes.contains("purge") {
+                fill(&mut client, &queue, group, &[10]);
+            }
+            let goes = goes.replace("{id}", &ids[1].to_string()).replace("{queue}", &queue);
+            thread::scope(|scope| {
+                let sleeping = scope.spawn(move || sleeper.count(&asked));
+                wait_asleep(&mut client, pid);
+                client.run(&format!("SELECT {goes}"));
+                if goes.contains("purge") {
+                    fill(&mut client, &queue, group, &[10]);
+                }
+                assert_eq!(sleeping.join().unwrap(), 1, "{goes}");
+            });
+        }
+    }
+}
+
+#[test]
+fn what_a_claim_corrects_before_its_commit_wakes_a_sleeper() {
+    for (limit, group) in [("rate_limit", None), ("rate_limit_per_group", Some("g"))] {
+        let (mut client, queue) = queue(&format!("{limit} => 100, {TOKENS}"));
+        fill(&mut client, &queue, group, &[100, 50]);
+        client.run("BEGIN");
+        let id = claim(&mut client, &queue, 1)[0];
+        let mut sleeper = connect();
+        let pid = sleeper.pid();
+        let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
+        thread::scope(|scope| {
+            let sleeping = scope.spawn(move || sleeper.count(&asked));
+            wait_asleep(&mut connect(), pid);
+            client.run(&format!("SELECT queue.charge({id}, 10)"));
+            client.run("COMMIT");
+            assert_eq!(sleeping.join().unwrap(), 1);
+        });
+    }
+}
+
+#[test]
+fn costs_that_are_set_or_reset_count_after_a_restart_as_before() {
+    let (cluster, mut client) =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
+    create(&mut client, "churn", "retention => '0'");
+    create(&mut client, "set", "rate_limit => 105, rate_period => '1 day', retention => '0'");
+    create(&mut client, "reset", &format!("rate_limit => 1000, retention => '0', {TOKENS}"));
+    fill(&mut client, "set", None, &[100; 6]);
+    fill(&mut client, "reset", None, &[100; 20]);
+    let set = claim(&mut client, "set", 5);
+    let mut reset = Vec::new();
+    wait::until_true("the limit", || {
+        reset.extend(claim(&mut client, "reset", 10));
+        reset.len() == 10
+    });
+    let both: Vec<i64> = set.iter().chain(&reset).copied().collect();
+    client.run(&format!("SELECT queue.complete_many(ARRAY{both:?}::bigint[])"));
+    forget_claim(&mut client, both[0]);
+    client.run(
+        "SELECT queue.alter('set', rate_cost => '$.headers.tokens'), queue.alter('reset', reset => '{rate_cost}')",
+    );
+    for is_restarted in [false, true] {
+        if is_restarted {
+            drop(client);
+            cluster.restart_killed();
+            client = cluster.connect();
+        }
+        assert!(claim(&mut client, "reset", 10).is_empty());
+        if !is_restarted {
+            assert_eq!(claim(&mut client, "set", 10).len(), 1);
+        }
+        assert!(claim(&mut client, "set", 10).is_empty());
+    }
+}
+
+#[test]
+fn what_runs_over_a_restart_counts_once() {
+    let (cluster, mut client) = Cluster::new().start_with_extension();
+    create(&mut client, "q", &format!("rate_limit => 100, {TOKENS}"));
+    fill(&mut client, "q", None, &[100, 50]);
+    let id = claim(&mut client, "q", 1)[0];
+    drop(client);
+    cluster.restart();
+    let mut client = cluster.connect();
+    for used in [10, 40, 100] {
+        client.run(&format!("SELECT queue.charge({id}, {used})"));
+    }
+    client.run("SELECT queue.alter('q', rate_limit => 149)");
+    assert!(claim(&mut client, "q", 10).is_empty());
+    client.run("SELECT queue.alter('q', rate_limit => 150)");
+    assert_eq!(claim(&mut client, "q", 10).len(), 1);
 }

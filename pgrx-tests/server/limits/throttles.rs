@@ -92,3 +92,53 @@ fn wrong_throttles_are_refused() {
     client.refused(&format!("SELECT * FROM queue.groups('{queue}', 0)"), "22023");
     client.refused(&format!("SELECT * FROM queue.groups('{queue}', 1001)"), "22023");
 }
+
+/// A release that throttles for its delay neither ends the throttle of another worker, nor fails for a long delay.
+#[test]
+fn a_release_throttles_for_its_delay_at_most_a_day() {
+    let (mut client, queue) = queue("lease => '1 hour'");
+    client.run(&format!("SELECT count(queue.enqueue('{queue}')) FROM generate_series(1, 5)"));
+    let release = |client: &mut Client, id: i64, delay: &str| {
+        let ends = format!(r#"[{{"release": {{"id": {id}, "throttle": "queue"{delay}}}}}]"#);
+        client.run(&format!("SELECT queue.end_batch('{ends}')"));
+    };
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{queue}', 2)"));
+    throttle(&mut client, &format!("'{queue}', '1 hour'"));
+    release(&mut client, ids[0], "");
+    assert_eq!(groups(&mut client, &queue, 5).len(), 0);
+    throttle(&mut client, &format!("'{queue}', '0'"));
+    release(&mut client, ids[1], r#", "delay": "3 days""#);
+    let left = throttle(&mut client, &format!("'{queue}', '1 s'")).unwrap();
+    assert!((86_000.0..86_401.0).contains(&left), "{left}");
+}
+
+/// Throttles stay while other queues and groups come and go, and one queue's leave room for those of others.
+#[test]
+fn throttles_stay_while_memory_is_short_and_leave_room() {
+    let settings = ["pg_queue.max_lanes = 16", "pg_queue.max_running = 64", "pg_queue.max_rated_groups = 16"];
+    let (_cluster, mut client) = Cluster::with(&settings).start_with_extension();
+    for n in 0..40 {
+        create(&mut client, &format!("q{n}"), "");
+        client.enqueue(&format!("q{n}"));
+    }
+    throttle(&mut client, "'q0', '1 hour'");
+    for n in 1..40 {
+        assert_eq!(groups(&mut client, &format!("q{n}"), 1).len(), 1);
+    }
+    assert_eq!(groups(&mut client, "q0", 1).len(), 0);
+    create(&mut client, "many", "max_running_per_group => 1");
+    create(&mut client, "few", "max_running_per_group => 1");
+    client.run("SELECT queue.enqueue('few', group_key => 'a')");
+    let mut throttled = 0;
+    while client.batch_execute(&format!("SELECT queue.throttle('many', '1 hour', 'g{throttled}')")).is_ok() {
+        throttled += 1;
+    }
+    assert!(throttled > 20, "{throttled}");
+    assert!(throttle(&mut client, "'few', '1 hour', 'a'").is_some());
+    client.run("SELECT count(queue.enqueue('few', group_key => 'n' || n)) FROM generate_series(1, 100) AS n");
+    for _ in 0..10 {
+        let ids: Vec<(String, i64)> = client.rows("SELECT group_key, id FROM queue.claim('few', 10)");
+        assert!(ids.iter().all(|(group, _)| group != "a"));
+        ids.iter().for_each(|(_, id)| client.run(&format!("SELECT queue.complete({id})")));
+    }
+}

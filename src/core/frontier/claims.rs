@@ -67,6 +67,7 @@ impl Frontier<'_> {
             return TakeOne::Full;
         }
         self.withdraw(instance, lane, entry);
+        costs::leaves(&mut self.backlog, instance, lane, &entry);
         let taken = Running::taken(instance, lane, owner, entry);
         self.running.add(Running { system: 1, early: u8::from(!is_due), ..taken });
         TakeOne::Taken
@@ -163,7 +164,9 @@ impl Frontier<'_> {
     /// Wakes a session for a job that may start because an entry is gone: a job of the same limited queue, of the same
     /// group, or any job that had no place.
     fn wake_after(&mut self, gate: Option<GateSlot>, entry: &Running) -> Option<u32> {
-        let woken = match gate {
+        // The end of a waiting job may let others start: they did not pass it.
+        let of_costs = || self.backlog.gates.of_lane(entry.instance, entry.lane).filter(|_| entry.system != 0);
+        let woken = match gate.or_else(of_costs) {
             Some(gate) => self.wake_at_gate(gate),
             None if entry.group != 0 && self.backlog.groups.head.used > 0 => self.pass_on(entry.instance, entry.lane),
             None => None,

@@ -41,7 +41,9 @@ impl Frontier<'_> {
         let gate = &mut self.backlog.gates[gate];
         gate.window.expire(gate.limits.period, now);
         let left = |limit: u32, used: u32| if limit == 0 { u32::MAX } else { limit.saturating_sub(used) };
-        places.min(left(gate.limits.running, gate.running)).min(left(gate.limits.rate, gate.window.sum()))
+        places
+            .min(left(gate.limits.running, gate.running))
+            .min(left(gate.limits.rate, u32::try_from(gate.window.sum()).unwrap_or(u32::MAX)))
     }
 
     /// Decides whether a session sleeps to collect up to `want` jobs of a lane, for at most `linger` microseconds after

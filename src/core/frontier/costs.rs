@@ -40,11 +40,11 @@ pub(super) fn open_start(backlog: &mut Backlog<'_>, gate: GateSlot, lane: i32, e
     let mut token = 0;
     if limits.rate > 0 {
         token |= OF_QUEUE;
-        backlog.gates[gate].window.open += cost;
+        backlog.gates[gate].window.open += u64::from(cost);
     }
     if let Some(record) = record {
         token |= OF_GROUP;
-        backlog.starts[record].open += cost;
+        backlog.starts[record].open += u64::from(cost);
     }
     (token, cost)
 }
@@ -61,7 +61,7 @@ fn reserve(backlog: &mut Backlog<'_>, gate: GateSlot, record: Option<RateSlot>, 
     if fits_gate && used.is_none_or(|used| fits(cost, limits.group_rate, used)) { cost } else { 1 }
 }
 
-/// Says what attempts cost that the open transaction of the caller has taken, in the order of their ranks, and which of
+/// Says what attempts cost that the open transaction of the caller has taken, in the order in which it took them, and which of
 /// them may start. Attempts of queues without a rate may.
 pub fn price(frontier: &mut Frontier<'_>, instance: u32, claimer: &Claimer<'_>, all: &mut [Priced]) {
     *frontier.backlog.now = claimer.now.max(*frontier.backlog.now);
@@ -96,12 +96,12 @@ fn admits(backlog: &mut Backlog<'_>, slot: GateSlot, entry: &Running, cost: u32)
     let gate = &mut backlog.gates[slot];
     gate.window.expire(limits.period, *backlog.now);
     gate.learn(cost);
-    let others = gate.window.sum().saturating_sub(entry.cost);
+    let others = gate.window.sum().saturating_sub(entry.cost.into());
     if entry.token & OF_QUEUE != 0 && !gate.dear.admits(dear, is_reserved, limits.rate, others) {
         return false;
     }
     let Some(record) = record_of(backlog, slot, entry) else { return true };
-    let others = backlog.starts.used(record, limits.period, *backlog.now).saturating_sub(entry.cost);
+    let others = backlog.starts.used(record, limits.period, *backlog.now).saturating_sub(entry.cost.into());
     backlog.starts[record].dear.admits(dear, is_reserved, limits.group_rate, others)
 }
 
@@ -124,8 +124,8 @@ fn count(backlog: &mut Backlog<'_>, gate: GateSlot, entry: &Running, cost: u32) 
 }
 
 /// Returns a sum in which one part is another now.
-fn changed(sum: u32, from: u32, to: u32) -> u32 {
-    sum.saturating_add(to).saturating_sub(from)
+fn changed(sum: u64, from: u32, to: u32) -> u64 {
+    (sum + u64::from(to)).saturating_sub(from.into())
 }
 
 /// Takes back what a group with fair shares was charged for a job that does not start.
@@ -139,6 +139,30 @@ fn refund(backlog: &mut Backlog<'_>, entry: &Running, claimer: &Claimer<'_>) {
     }
 }
 
+/// Forgets a taken attempt that was dear, because the logs say that it does not wait any more.
+pub fn gone(frontier: &mut Frontier<'_>, instance: u32, id: i64) {
+    if let Some(entry) = frontier.running.entry(instance, id) {
+        leaves(&mut frontier.backlog, instance, entry.lane, &entry.ready());
+    }
+}
+
+/// Forgets that a job which is taken to be ended, or to get another place, was dear: nothing waits for it any more.
+pub(super) fn leaves(backlog: &mut Backlog<'_>, instance: u32, lane: i32, entry: &Ready) {
+    let Some(gate) = backlog.gates.of_lane(instance, lane).filter(|&gate| backlog.gates[gate].limits.costs != 0) else {
+        return;
+    };
+    if backlog.gates[gate].dear.forget(entry.id) {
+        backlog.gates[gate].opens_at = 0;
+    }
+    if let Some(record) = backlog.starts.find(gate, lane, entry.group)
+        && backlog.starts[record].dear.forget(entry.id)
+        && let Some(group) = backlog.group_slot(instance, lane, entry.group)
+    {
+        backlog.unlist(group);
+        backlog.relist(group);
+    }
+}
+
 /// Says how much of the rates a started attempt has really used. Less than was counted is taken from the time of its
 /// start, more counts as a start now, and is not taken back. Returns a session to wake. `None`: memory has no room for
 /// another group's starts.
@@ -148,26 +172,28 @@ pub fn used(frontier: &mut Frontier<'_>, instance: u32, id: i64, used: u32, now:
     let entry = frontier.running[slot];
     let Some(gate) = entry.gate else { return Some(None) };
     let backlog = &mut frontier.backlog;
-    if entry.token != 0 {
+    let is_open = entry.token != 0;
+    if is_open {
         count(backlog, gate, &entry, used);
         frontier.running[slot].cost = used;
-        return Some(None);
+    } else {
+        let known = u64::from(entry.cost) + u64::from(entry.more);
+        let more = u64::from(used).saturating_sub(known) as u32;
+        // What was reported beyond the start's cost stays, and so does a start of which the logs alone know.
+        let has_start = entry.counted_at != 0;
+        let less = if has_start { known.saturating_sub(used.into()).min(entry.cost.into()) as u32 } else { 0 };
+        if !correct_group(backlog, gate, &entry, less, more) {
+            return None;
+        }
+        let gate_of = &mut backlog.gates[gate];
+        if gate_of.limits.rate > 0 {
+            gate_of.window.take_back(entry.counted_at, less.into());
+            gate_of.window.add(gate_of.limits.period, now, more.into());
+        }
+        let entry = &mut frontier.running[slot];
+        (entry.cost, entry.more) = (entry.cost - less, entry.more + more);
     }
-    let known = entry.cost.saturating_add(entry.more);
-    let (more, mut less) = (used.saturating_sub(known), known.saturating_sub(used));
-    let kept = entry.more.saturating_sub(less);
-    less -= entry.more - kept;
-    if !correct_group(backlog, gate, &entry, less, more) {
-        return None;
-    }
-    let gate_of = &mut backlog.gates[gate];
-    if gate_of.limits.rate > 0 {
-        gate_of.window.take_back(entry.counted_at, less);
-        gate_of.window.add(gate_of.limits.period, now, more);
-    }
-    let entry = &mut frontier.running[slot];
-    (entry.cost, entry.more) = (entry.cost - less, kept + more);
-    if less == 0 {
+    if u64::from(used) >= u64::from(entry.cost) + u64::from(entry.more) {
         return Some(None);
     }
     // A session that is woken looks, and closes the gate again if nothing may start.
@@ -185,8 +211,8 @@ fn correct_group(backlog: &mut Backlog<'_>, gate: GateSlot, entry: &Running, les
     // If there is no record, what was counted has expired.
     let record = if more > 0 { backlog.record_or_create(gate, entry.lane, entry.group) } else { known };
     let Some(record) = record else { return more == 0 };
-    backlog.starts.take_back(record, entry.counted_at, less);
-    backlog.starts.add_starts(record, now, more, limits.period, now);
+    backlog.starts.take_back(record, entry.counted_at, less.into());
+    backlog.starts.add_starts(record, now, more.into(), limits.period, now);
     relist(backlog, entry);
     true
 }

@@ -92,6 +92,7 @@ impl Frontier<'_> {
             }
         };
         self.forget_limits(slot, claimer.limits.group_rate == 0);
+        self.backlog.starts.forget_dear(slot);
         self.backlog.gates.set(slot, instance, claimer);
         for n in self.running.slots() {
             let entry = &self.running[n];
@@ -155,7 +156,7 @@ impl Frontier<'_> {
     }
 
     /// Forgets the gates of an instance, or only the gate that counts the given lane.
-    pub(super) fn drop_gates(&mut self, instance: u32, lane: Option<i32>) {
+    pub fn drop_gates(&mut self, instance: u32, lane: Option<i32>) {
         for slot in self.backlog.gates.slots() {
             let gate = &self.backlog.gates[slot];
             let is_it = lane.is_none_or(|lane| gate.lanes().contains(&lane));
@@ -192,7 +193,7 @@ impl Frontier<'_> {
             gate.running = gate.running.saturating_sub(1);
             if token & OF_QUEUE != 0 {
                 // The attempt has not started.
-                gate.window.open -= entry.cost;
+                gate.window.open -= u64::from(entry.cost);
                 gate.opens_at = 0;
             }
             if token & OF_GROUP != 0 {
@@ -218,8 +219,8 @@ impl Frontier<'_> {
         let backlog = &mut self.backlog;
         if token & OF_QUEUE != 0 {
             let gate = &mut backlog.gates[slot];
-            gate.window.open -= entry.cost;
-            gate.window.add(gate.limits.period, now, entry.cost);
+            gate.window.open -= u64::from(entry.cost);
+            gate.window.add(gate.limits.period, now, entry.cost.into());
         }
         if token & OF_GROUP != 0 {
             backlog.close_start(slot, entry, Some(now));
@@ -236,7 +237,7 @@ impl Frontier<'_> {
         &mut self,
         instance: u32,
         claimer: &Claimer<'_>,
-        starts: &[(i64, u32)],
+        starts: &[(i64, u64)],
         of_groups: &[PastStart],
     ) -> bool {
         *self.backlog.now = claimer.now.max(*self.backlog.now);

@@ -81,6 +81,11 @@ impl<'a> GroupSet<'a> {
         self.index.find(gate.number(), key)
     }
 
+    /// Returns how many slots are free.
+    pub(super) fn free(&self) -> usize {
+        self.groups.len() - self.head.used as usize
+    }
+
     /// True if no slot is free.
     pub(super) fn is_full(&self) -> bool {
         self.head.slots.is_empty(&self.groups)

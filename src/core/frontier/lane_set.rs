@@ -93,7 +93,11 @@ impl<'a> LaneSet<'a> {
     pub(super) fn least_used(&self) -> Option<LaneSlot> {
         let is_unused = |lane: &Lane| !lane.is_used() || (lane.waiters_first.is_none() && !lane.is_read());
         let slots = self.lanes.slots().filter(|&slot| is_unused(&self.lanes[slot]));
-        slots.min_by_key(|&slot| (self.lanes[slot].is_used(), self.lanes[slot].last_used))
+        // A throttle ends with its slot.
+        slots.min_by_key(|&slot| {
+            let lane = &self.lanes[slot];
+            (lane.is_used(), lane.closed_until != 0, lane.last_used)
+        })
     }
 
     /// Gives a free slot to a lane.

@@ -30,8 +30,8 @@ pub struct Limits {
     pub group_rate: u32,
     /// The period of the rates, in microseconds.
     pub period: i64,
-    /// Whether jobs count for the rates by their costs, not each as one.
-    pub has_costs: bool,
+    /// A hash of where jobs have what they count for the rates. 0: each counts as one.
+    pub costs: u64,
 }
 
 impl Limits {
@@ -130,7 +130,7 @@ impl Gate {
     /// Returns how many jobs of the usual cost this much is enough for, at least one. If none is left, 0.
     pub(super) fn jobs_in(&self, left: u32) -> u32 {
         let jobs = left / self.usual_cost.max(1);
-        if self.limits.has_costs { jobs.max(left.min(1)) } else { left }
+        if self.limits.costs != 0 { jobs.max(left.min(1)) } else { left }
     }
 
     /// Learns what jobs cost.

@@ -114,7 +114,10 @@ impl Backlog<'_> {
         let own = self.lanes.find(instance, lane);
         let near = own.and_then(|own| self.groups.last_of(&self.lanes[own].groups));
         let near = near.filter(|&slot| self.groups[slot].may_be_evicted());
-        let Some(slot) = near.or_else(|| self.groups.first(Group::may_be_evicted)) else { return };
+        // A throttle ends with its slot.
+        let other = || self.groups.first(|group| group.may_be_evicted() && group.closed_until == 0);
+        let any = || self.groups.first(Group::may_be_evicted);
+        let Some(slot) = near.or_else(other).or_else(any) else { return };
         let group = self.groups[slot];
         self.forget_group(slot);
         for (instance, lane) in [(instance, lane), (group.instance, group.lane)] {

@@ -60,7 +60,7 @@ mod window;
 
 pub use ahead::Ahead;
 pub use answers::{Collect, Hold, Next, Served, Take, TakeOne, Turn, Wait};
-pub use costs::{Priced, price, used};
+pub use costs::{Priced, gone, price, used};
 pub use disconnect::{Disconnect, MAX_DISCONNECT_US};
 pub use ending::Ending;
 pub use gate_set::GateSet;

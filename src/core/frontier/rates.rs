@@ -133,13 +133,13 @@ impl Backlog<'_> {
     pub(super) fn close_start(&mut self, gate: GateSlot, entry: &Running, at: Option<i64>) {
         let Some(slot) = self.starts.find(gate, entry.lane, entry.group) else { return };
         let rate = &mut self.starts[slot];
-        rate.open = rate.open.saturating_sub(entry.cost);
+        rate.open = rate.open.saturating_sub(entry.cost.into());
         let period = self.gates[gate].limits.period;
         // If the job has not started, the record may expire immediately.
         let over_at = at.map_or(0, |at| at.saturating_add(period));
         self.starts.head.free_at = self.starts.head.free_at.min(over_at);
         if let Some(at) = at {
-            self.starts.add_starts(slot, at, entry.cost, period, *self.now);
+            self.starts.add_starts(slot, at, entry.cost.into(), period, *self.now);
         }
     }
 

@@ -11,6 +11,7 @@
 //! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one
 //! record or in the free list.
 
+use super::dear::Dear;
 use super::group::key_of;
 use super::index::Bucket;
 use super::limits::Limits;
@@ -92,11 +93,11 @@ impl<'a> StartSet<'a> {
     }
 
     /// Returns what counts of a record's starts now, the open ones included.
-    pub(super) fn used(&self, slot: RateSlot, period: i64, now: i64) -> u32 {
+    pub(super) fn used(&self, slot: RateSlot, period: i64, now: i64) -> u64 {
         let rate = self.rates[slot];
         let from = now.saturating_sub(period);
-        let expired: u32 = self.spans(&rate).take_while(|span| span.last <= from).map(|span| span.count).sum();
-        (rate.sum - expired).saturating_add(rate.open)
+        let expired: u64 = self.spans(&rate).take_while(|span| span.last <= from).map(|span| span.count).sum();
+        rate.sum - expired + rate.open
     }
 
     /// Returns how much of its rate a record's group may use now.
@@ -110,17 +111,17 @@ impl<'a> StartSet<'a> {
         let from = now.saturating_sub(limits.period);
         let rate = &self.rates[slot];
         let many = rate.dear.must_free(limits.group_rate, self.used(slot, limits.period, now)).max(1);
-        let mut freed = 0u32;
+        let mut freed = 0;
         let mut counting = self.spans(rate).filter(|span| span.last > from);
         let found = counting.find(|span| {
-            freed = freed.saturating_add(span.count);
+            freed += span.count;
             freed >= many
         });
         found.map(|span| span.last.saturating_add(limits.period))
     }
 
     /// As [`super::window::Window::take_back`], for a record.
-    pub(super) fn take_back(&mut self, slot: RateSlot, at: i64, count: u32) {
+    pub(super) fn take_back(&mut self, slot: RateSlot, at: i64, count: u64) {
         let rate = &mut self.rates[slot];
         let mut next = rate.older.0;
         for _ in 0..rate.len {
@@ -145,6 +146,15 @@ impl<'a> StartSet<'a> {
         }
         self.head.hand = (self.head.hand + 1) % known;
         Some(RateSlot::new(self.head.hand))
+    }
+
+    /// Forgets which jobs of a gate's groups are dear: their costs may be others now.
+    pub(super) fn forget_dear(&mut self, gate: GateSlot) {
+        for slot in self.slots() {
+            if self.rates[slot].gate == Some(gate) {
+                self.rates[slot].dear = Dear::default();
+            }
+        }
     }
 
     /// Makes the record of a group. `None`: none is free.
@@ -182,7 +192,7 @@ impl<'a> StartSet<'a> {
     }
 
     /// Adds starts to a record.
-    pub(super) fn add_starts(&mut self, slot: RateSlot, at: i64, count: u32, period: i64, now: i64) {
+    pub(super) fn add_starts(&mut self, slot: RateSlot, at: i64, count: u64, period: i64, now: i64) {
         if count == 0 {
             return;
         }
@@ -203,13 +213,13 @@ impl<'a> StartSet<'a> {
         } else if is_close || !self.age_newest(slot) {
             let rate = &mut self.rates[slot];
             rate.newest.last = at;
-            rate.newest.count = rate.newest.count.saturating_add(count);
-            rate.sum = rate.sum.saturating_add(count);
+            rate.newest.count += count;
+            rate.sum += count;
             return;
         }
         let rate = &mut self.rates[slot];
         rate.newest = Span { first: at, last: at, count };
-        rate.sum = rate.sum.saturating_add(count);
+        rate.sum += count;
     }
 
     /// Moves the newest starts of a record to a node of the pool. Returns false if no node is free.
@@ -237,7 +247,7 @@ impl StartSet<'_> {
         for slot in self.rates.slots().filter(|&slot| self.rates[slot].gate.is_some()) {
             let rate = &self.rates[slot];
             assert_eq!(self.index.find(rate.gate().number(), rate.key), Some(slot));
-            assert_eq!(self.spans(rate).map(|span| span.count).sum::<u32>(), rate.sum);
+            assert_eq!(self.spans(rate).map(|span| span.count).sum::<u64>(), rate.sum);
             assert!(self.spans(rate).is_sorted_by_key(|span| span.last));
             assert!(self.spans(rate).all(|span| span.first <= span.last));
             rates += 1;

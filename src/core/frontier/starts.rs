@@ -27,9 +27,9 @@ pub struct Rate {
     pub(super) older: (Option<StartSlot>, Option<StartSlot>),
     pub(super) len: u32,
     /// How many starts there are, without the open ones.
-    pub(super) sum: u32,
+    pub(super) sum: u64,
     /// What open starts cost: taken attempts whose claim is neither committed nor rolled back.
-    pub(super) open: u32,
+    pub(super) open: u64,
     /// The job that waits until as much of the rate as it costs is free.
     pub(super) dear: Dear,
     /// Its gate. `None`: the slot is free, and `older.0` has the number of the next free slot.
@@ -86,6 +86,6 @@ pub struct PastStart {
     pub group: i64,
     /// The monotonic time.
     pub at: i64,
-    /// How many attempts have started.
-    pub count: u32,
+    /// How many attempts have started, or what they cost.
+    pub count: u64,
 }

@@ -8,6 +8,7 @@ use super::group::{Group, Standing};
 use super::limits::Claimer;
 use super::memory::{Backlog, Frontier};
 use super::slot::LaneSlot;
+use crate::share;
 
 impl Backlog<'_> {
     /// True if a worker has throttled the group.
@@ -61,7 +62,9 @@ impl Frontier<'_> {
         if known.is_none() && until <= now {
             return Some((0, None));
         }
-        let has_room = known.is_some() || !backlog.groups.is_full();
+        // Others need groups, too.
+        let left = share::room(share::ALPHA, backlog.groups.free(), backlog.gates[gate].groups);
+        let has_room = known.is_some() || left > 0;
         let slot = has_room.then(|| backlog.group_or_create(instance, lane, gate, group))??;
         let closed = &mut backlog.groups[slot].closed_until;
         *closed = if until > now { until.max(*closed) } else { 0 };

@@ -20,7 +20,7 @@ const SPANS: usize = 100;
 pub(super) struct Span {
     pub(super) first: i64,
     pub(super) last: i64,
-    pub(super) count: u32,
+    pub(super) count: u64,
 }
 
 impl Span {
@@ -31,7 +31,7 @@ impl Span {
     }
 
     /// Takes a number back. Returns how many there were.
-    pub(super) fn take_back(&mut self, count: u32) -> u32 {
+    pub(super) fn take_back(&mut self, count: u64) -> u64 {
         let less = count.min(self.count);
         self.count -= less;
         less
@@ -45,9 +45,9 @@ pub struct Window {
     spans: [Span; SPANS],
     head: u32,
     len: u32,
-    sum: u32,
+    sum: u64,
     /// What open starts cost: taken attempts whose claim is neither committed nor rolled back.
-    pub open: u32,
+    pub open: u64,
 }
 
 impl Default for Window {
@@ -71,8 +71,8 @@ impl Window {
     }
 
     /// Returns how many starts count now, including the open ones.
-    pub fn sum(&self) -> u32 {
-        self.sum.saturating_add(self.open)
+    pub fn sum(&self) -> u64 {
+        self.sum + self.open
     }
 
     /// Whether no start counts.
@@ -81,12 +81,12 @@ impl Window {
     }
 
     /// Adds starts at `now`. Time does not go back.
-    pub fn add(&mut self, period: i64, now: i64, count: u32) {
+    pub fn add(&mut self, period: i64, now: i64, count: u64) {
         self.expire(period, now);
         if count == 0 {
             return;
         }
-        self.sum = self.sum.saturating_add(count);
+        self.sum += count;
         let is_close = self.len > 0 && {
             let len = self.len;
             let last = self.at(len - 1);
@@ -95,7 +95,7 @@ impl Window {
         if is_close && self.len >= APART || self.len as usize == SPANS {
             let len = self.len;
             let last = self.at(len - 1);
-            (last.last, last.count) = (last.last.max(now), last.count.saturating_add(count));
+            (last.last, last.count) = (last.last.max(now), last.count + count);
             return;
         }
         self.len += 1;
@@ -104,7 +104,7 @@ impl Window {
     }
 
     /// Takes a number back from a start at this time. If it has expired, it does not count any more.
-    pub fn take_back(&mut self, at: i64, count: u32) {
+    pub fn take_back(&mut self, at: i64, count: u64) {
         if let Some(nth) = (0..self.len).find(|&nth| self.at(nth).has(at)) {
             self.sum -= self.at(nth).take_back(count);
         }
@@ -112,11 +112,11 @@ impl Window {
 
     /// Returns when so many have expired that `many` have. If too many starts are open, that is a period after `now` at
     /// the earliest.
-    pub fn frees_at(&mut self, period: i64, now: i64, many: u32) -> i64 {
-        let mut freed = 0u32;
+    pub fn frees_at(&mut self, period: i64, now: i64, many: u64) -> i64 {
+        let mut freed = 0;
         let found = (0..self.len).find_map(|nth| {
             let span = *self.at(nth);
-            freed = freed.saturating_add(span.count);
+            freed += span.count;
             (freed >= many).then_some(span.last)
         });
         found.unwrap_or(now).saturating_add(period)
@@ -135,26 +135,26 @@ mod tests {
         /// `frees_at` returns there is room, not much later than the limit allows.
         #[test]
         fn no_period_has_more_than_the_limit(
-            limit in prop_oneof![1u32..6, 60u32..70, 200u32..2000],
+            limit in prop_oneof![1u64..6, 60u64..70, 200u64..2000],
             period in prop_oneof![1i64..40, 1_000i64..2_000, 1_000_000i64..1_000_001],
-            steps in prop::collection::vec((0i64..100, 0u32..50), crate::length(300)),
+            steps in prop::collection::vec((0i64..100, 0u64..50), crate::length(300)),
         ) {
             let mut window = Window::default();
-            let mut starts: Vec<(i64, u32)> = Vec::new();
+            let mut starts: Vec<(i64, u64)> = Vec::new();
             let mut now = 1;
             for (pause, want) in steps {
                 now += pause * period / 60;
                 window.expire(period, now);
-                let exact: u32 = starts.iter().filter(|(at, _)| *at > now - period).map(|(_, n)| n).sum();
+                let exact: u64 = starts.iter().filter(|(at, _)| *at > now - period).map(|(_, n)| n).sum();
                 prop_assert!(window.sum() >= exact);
                 let is_late = |at: i64| at > now - period - period / PART - 1;
-                let late: u32 = starts.iter().filter(|(at, _)| is_late(*at)).map(|(_, n)| n).sum();
+                let late: u64 = starts.iter().filter(|(at, _)| is_late(*at)).map(|(_, n)| n).sum();
                 prop_assert!(window.sum() <= late, "{} counted, {late} started", window.sum());
                 let count = want.min(limit.saturating_sub(window.sum()));
                 if count > 0 {
                     window.add(period, now, count);
                     starts.push((now, count));
-                    let within: u32 = starts.iter().filter(|(at, _)| *at > now - period).map(|(_, n)| n).sum();
+                    let within: u64 = starts.iter().filter(|(at, _)| *at > now - period).map(|(_, n)| n).sum();
                     prop_assert!(within <= limit);
                 }
                 if window.sum() >= limit {

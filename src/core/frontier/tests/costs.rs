@@ -66,7 +66,7 @@ impl World {
         Self {
             memory: Memory::new(sizes),
             root: None,
-            limits: Limits { rate, group_rate, period: PERIOD, has_costs: true, ..Limits::default() },
+            limits: Limits { rate, group_rate, period: PERIOD, costs: 1, ..Limits::default() },
             waiting: BTreeMap::new(),
             costs: BTreeMap::new(),
             clients: vec![Client::default(); SESSIONS],
@@ -200,22 +200,25 @@ impl World {
 
     fn used(&mut self, nth: usize, cost: u32) {
         let Some(nth) = nth.checked_rem(self.running.len()) else { return };
-        let (entry, started_at) = self.running[nth];
+        let (entry, _) = self.running[nth];
         let now = self.now;
         assert!(used(&mut self.memory.frontier(), INSTANCE, entry.id, cost, now).is_some());
-        let before = self.costs.insert(entry.id, cost).unwrap();
-        let mut less = before.saturating_sub(cost);
-        // What was counted last is taken back first.
-        let is_it = |start: &&mut Start| start.id == entry.id && start.until >= Some(started_at);
-        for start in self.starts.iter_mut().filter(is_it).rev() {
-            let from_this = less.min(start.cost);
-            start.cost -= from_this;
-            less -= from_this;
+        // What was reported beyond the start stays.
+        let known: u32 = self.reported(entry.id).map(|start| start.cost).sum();
+        let mut less = known.saturating_sub(cost);
+        if let Some(start) = self.reported(entry.id).next() {
+            less = less.min(start.cost);
+            start.cost -= less;
         }
-        if cost > before {
-            let until = Some(self.now);
-            self.starts.push(Start { group: entry.group, id: entry.id, until, cost: cost - before });
+        if cost > known {
+            self.starts.push(Start { group: entry.group, id: entry.id, until: Some(now), cost: cost - known });
         }
+    }
+
+    /// What counts for the last start of an attempt, and what was reported after it.
+    fn reported(&mut self, id: i64) -> impl Iterator<Item = &mut Start> {
+        let since = self.running.iter().find(|(entry, _)| entry.id == id).map(|(_, at)| *at);
+        self.starts.iter_mut().filter(move |start| start.id == id && start.until >= since)
     }
 
     fn run(&mut self, op: Op) {
@@ -320,4 +323,40 @@ fn sessions_do_not_keep_a_dear_job_waiting() {
     }
     assert_eq!(world.running.first().map(|(entry, _)| entry.rank.priority), Some(0));
     assert_eq!(world.running.len(), 1);
+}
+
+/// A job that did not fit, and is taken to be ended, holds up neither its queue nor its group.
+#[test]
+fn a_dear_job_that_goes_holds_up_nothing() {
+    for (rates, group) in [((100, 0), 0), ((0, 100), 1)] {
+        let mut world = World::new(rates.0, rates.1);
+        [50, 80, 10].into_iter().for_each(|cost| world.add(group, 0, cost));
+        while world.claim(0, 3) > 0 {
+            world.commit(0, true);
+        }
+        assert_eq!(world.waiting.len(), 2);
+        let dear = world.waiting.pop_first().unwrap().1;
+        let owner = Owner { session: 1, pid: 1 };
+        let mut frontier = world.memory.frontier();
+        assert_eq!(frontier.take_one(&mut world.root, INSTANCE, LANE, owner, dear, true), TakeOne::Taken);
+        frontier.ended(&mut world.root, INSTANCE, dear.id);
+        // What was read ahead may have it still. The session that takes it finds out.
+        let mut out = [Ready::default(); 3];
+        let claimer = world.claimer();
+        let mut frontier = world.memory.frontier();
+        if let Take::Some { taken, .. } = frontier.take(INSTANCE, LANE, 0, 1, Some(&claimer), &mut out)
+            && out[..taken].iter().any(|entry| entry.id == dear.id)
+        {
+            let stale = |entry: &Ready| Priced { id: entry.id, cost: world.costs[&entry.id], may_start: true };
+            price(&mut frontier, INSTANCE, &claimer, &mut out[..taken].iter().map(stale).collect::<Vec<_>>());
+            gone(&mut frontier, INSTANCE, dear.id);
+            out[..taken].iter().filter(|entry| entry.id != dear.id).for_each(|entry| {
+                frontier.push_quietly(INSTANCE, LANE, *entry);
+            });
+            out[..taken].iter().for_each(|entry| _ = frontier.discard_stale(&mut world.root, INSTANCE, entry.id));
+            assert_eq!(world.claim(0, 3), 1, "{rates:?}");
+        } else {
+            assert_eq!(group, 0);
+        }
+    }
 }

@@ -1241,7 +1241,7 @@ fn limits() -> impl Strategy<Value = Limits> {
             rate,
             group_rate,
             period: 1_000,
-            has_costs: false,
+            costs: 0,
         },
     )
 }
