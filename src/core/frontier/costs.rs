@@ -61,8 +61,8 @@ fn reserve(backlog: &mut Backlog<'_>, gate: GateSlot, record: Option<RateSlot>, 
     if fits_gate && used.is_none_or(|used| fits(cost, limits.group_rate, used)) { cost } else { 1 }
 }
 
-/// Says what attempts cost that the open transaction of the caller has taken, in the order in which it took them, and which of
-/// them may start. Attempts of queues without a rate may.
+/// Says what attempts cost that the open transaction of the caller has taken, in the order in which it took them, and
+/// which of them may start. Attempts of queues without a rate may.
 pub fn price(frontier: &mut Frontier<'_>, instance: u32, claimer: &Claimer<'_>, all: &mut [Priced]) {
     *frontier.backlog.now = claimer.now.max(*frontier.backlog.now);
     // An attempt does not wait for those that rank behind it.
