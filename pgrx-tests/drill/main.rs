@@ -1,5 +1,5 @@
 //! The drill of a failover: three servers under Patroni, primaries that are switched over, killed and cut off, and
-//! clients that go on all the while. `make drill`; `docs/operations.md` has the configuration and what came of it.
+//! clients that go on all the while. `make drill`; `docs/failover.md` has the configuration and what came of it.
 //!
 //! The clients write into a [`ledger`] what they were told, outside of any database. At the end [`judge`] holds it
 //! against what the last primary has: that is all the drill believes.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::log;
 use crate::place::{NODES, Place};
 
-/// What `docs/operations.md` names, with its words in capitals to be filled in.
+/// What `docs/failover.md` names, with its words in capitals to be filled in.
 const PATRONI: &str = include_str!("../../docs/recipes/patroni.yml");
 
 /// For all roles: nobody but the drill can reach these servers.
@@ -109,7 +109,7 @@ impl<'a> Node<'a> {
         *self.patroni.lock().expect("one user") = Some(self.spawn(command, "log"));
     }
 
-    /// Ends a server that was left to itself at once, as `docs/operations.md` has it done before Patroni starts. What
+    /// Ends a server that was left to itself at once, as `docs/failover.md` has it done before Patroni starts. What
     /// waits for its commits is told nothing.
     pub fn fence(&self) {
         let mut stop = self.place.command(self.number, self.place.bindir.join("pg_ctl"));

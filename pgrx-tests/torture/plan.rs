@@ -143,7 +143,9 @@ pub const QUEUES: &[Queue] = &[
             "rate_limit_per_group => 12",
             "rate_limit_per_group => 8",
             "fair_share => 'jobs'",
+            "rate_cost => '$.payload.cost'",
             "reset => '{fair_share}'",
+            "reset => '{rate_cost}'",
         ],
         ..queue(
             "limited",
@@ -153,7 +155,7 @@ pub const QUEUES: &[Queue] = &[
     },
     Queue {
         rate: Some(25),
-        changes: &["rate_limit => 25", "rate_limit => 15"],
+        changes: &["rate_limit => 25", "rate_limit => 15", "rate_cost => '$.payload.cost'", "reset => '{rate_cost}'"],
         ..queue("rated", Kind::Rated, "rate_limit => 25, rate_period => '500 ms'")
     },
     queue("keyed", Kind::Keyed, ""),

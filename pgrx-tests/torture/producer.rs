@@ -116,8 +116,8 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let tokens: Vec<String> = (0..many as usize).map(|n| token(&base, n, lease)).collect();
     // Now and then a payload so large that it is stored once for all attempts.
     let ballast = if random.percent(3) { "x".repeat(3000) } else { String::new() };
-    let payloads: Vec<serde_json::Value> =
-        tokens.iter().map(|token| json!({"token": token, "ballast": ballast})).collect();
+    let payload = |(n, token)| json!({"token": token, "ballast": ballast, "cost": 1 + n % 5});
+    let payloads: Vec<serde_json::Value> = tokens.iter().enumerate().map(payload).collect();
     let form = random.below(3);
     let duplicate = if key.is_some() { on_duplicate } else { "skip" };
     let (verb, sql) = match (many, form) {

@@ -78,6 +78,9 @@ impl<'a> Claims<'a> {
         let (costs, refused) = cost::price_all(self.queue, self.check, &mut self.reader, &mut claimed);
         refused.iter().for_each(|(attempt, _)| self.give_back(attempt));
         fault!("claim.priced");
+        // A start counts for the rates from the time at which it was admitted; no claim is late.
+        let last = claimed.iter().filter_map(|(attempt, _)| attempt.start_by()).min();
+        let now = if costs.is_empty() { now } else { time::now_us().min(last.map_or(i64::MAX, |at| at - 1)) };
         let lost = self.insert_found(&mut claimed, &costs, now);
         claimed.retain(|(attempt, _)| !lost.contains(&attempt.id()));
         claimed.iter_mut().for_each(|(_, lease)| *lease = now.saturating_add(*lease));

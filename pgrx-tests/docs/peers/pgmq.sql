@@ -19,4 +19,4 @@ INSERT INTO pgmq.q_emails (vt, message) SELECT now(), jsonb_build_object('n', n)
 INSERT INTO pgmq.q_emails (vt, message, headers) VALUES (now() + interval '1 hour', '{"n": "late"}',
     '{"trace": "b7ad6b71"}');
 UPDATE pgmq.q_emails SET read_ct = 1, vt = now() + interval '10 minutes' WHERE msg_id <= 3;    -- three are being read
-UPDATE pgmq.q_emails SET read_ct = 2 WHERE msg_id = 4;                                         -- one was, in vain
+UPDATE pgmq.q_emails SET read_ct = 2 WHERE msg_id = 4;                            -- one was read, not archived

@@ -81,7 +81,7 @@ fn every_end_wakes_it() {
         ("SELECT queue.release($i)", "SELECT queue.cancel($j)", "cancelled"),
         ("SELECT queue.release($i)", "SELECT queue.purge('$q')", "cancelled"),
         ("SELECT queue.release($i, '1 day')", "SELECT queue.cancel($j)", "cancelled"),
-        ("SELECT queue.extend($i, '300 ms')", "SELECT", "dead"),
+        ("", "SELECT queue.extend($i, '300 ms')", "dead"),
     ] {
         let job = client.enqueue(&q);
         let id = client.claim(&q);

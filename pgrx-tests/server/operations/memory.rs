@@ -444,14 +444,14 @@ fn memory_is_what_the_formula_says() {
         let power_of_two = |bytes: u64| i64::try_from(bytes.next_power_of_two()).unwrap();
         let sessions = connections + 40;
         let said = lanes * ready * 40
-            + i64::try_from(running * 232).unwrap()
+            + i64::try_from(running * 298).unwrap()
             + power_of_two(32 * running)
             + power_of_two(32 * (running + rated))
-            + i64::try_from(rated * 424).unwrap()
+            + i64::try_from(rated * 456).unwrap()
             + power_of_two(32 * rated)
             + lanes * 10_400
             + power_of_two(32 * keys)
-            + databases * (133_500 + 4 * sessions)
+            + databases * (136_600 + 4 * sessions)
             + sessions * 806;
         let ratio = size as f64 / said as f64;
         assert!((0.9..1.1).contains(&ratio), "{size} bytes, {said} by the formula, {lanes} lanes");
