@@ -92,8 +92,7 @@ pub fn charge(id: i64, amount: u32) -> std::result::Result<(), Refusal> {
     let claimed = hold::check_claimed(id, &permission::rights())?;
     let Some(queue) = queue::by_lane(claimed.entry.lane)? else { return Ok(()) };
     if queue.cost().is_none() {
-        let message = format!("queue \"{}\" has no rate_cost", queue.name);
-        return Err(Error::new(error::WRONG_STATE, message)
+        return Err(Error::new(error::WRONG_STATE, format!("queue \"{}\" has no rate_cost", queue.name))
             .hint("Set it with queue.alter; it needs rate_limit or rate_limit_per_group.")
             .into());
     }
