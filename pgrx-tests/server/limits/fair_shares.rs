@@ -7,10 +7,10 @@ use crate::shared::*;
 const OPTIONS: &str = "fair_share => 'jobs', lease => '1 hour'";
 
 /// A queue on a server of its own: where many groups are in use, memory may know only some of them.
-fn alone() -> (Cluster, Client, &'static str) {
+fn alone() -> (Cluster, Client, String) {
     let (cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", OPTIONS);
-    (cluster, client, "q")
+    (cluster, client, "q".to_owned())
 }
 
 fn fill(client: &mut Client, queue: &str, group: Option<&str>, jobs: usize) {
