@@ -156,18 +156,17 @@ JOIN queue_internal.recent_times() AS r ON r.kind = v.kind
 JOIN queue_internal.observed_now AS o ON o.lane = r.lane
 UNION ALL
 SELECT v.name, jsonb_strip_nulls(jsonb_build_object('queue', l.queue_name, 'stage', l.stage)),
-       CASE v.name WHEN 'pg_queue_needed' THEN l.needed ELSE extract(epoch FROM l.run_mean) END::float8, 'gauge', v.help
+       CASE v.name WHEN 'pg_queue_needed' THEN l.needed
+                   WHEN 'pg_queue_run_mean_seconds' THEN extract(epoch FROM l.run_mean)
+                   ELSE coalesce(greatest(extract(epoch FROM l.throttled_until - clock_timestamp()), 0), 0)
+       END::float8, 'gauge', v.help
 FROM (VALUES
     ('pg_queue_needed', 'How many jobs have to run at once so that a job waits at most 30 seconds.'),
-    ('pg_queue_run_mean_seconds', 'How long workers had the attempts that ended in the last 15 minutes, on average.')
+    ('pg_queue_run_mean_seconds', 'How long workers had the attempts that ended in the last 15 minutes, on average.'),
+    ('pg_queue_throttled_seconds', 'For how long no job starts, by queue.throttle; 0: jobs may start.')
 ) AS v (name, help)
 CROSS JOIN queue.load() AS l
-WHERE v.name = 'pg_queue_needed' OR l.run_mean IS NOT NULL
-UNION ALL
-SELECT 'pg_queue_throttled_seconds', jsonb_strip_nulls(jsonb_build_object('queue', l.queue_name, 'stage', l.stage)),
-       coalesce(greatest(extract(epoch FROM l.throttled_until - clock_timestamp()), 0), 0)::float8, 'gauge',
-       'For how long no job starts, by queue.throttle; 0: jobs may start.'
-FROM queue.load() AS l
+WHERE v.name <> 'pg_queue_run_mean_seconds' OR l.run_mean IS NOT NULL
 UNION ALL
 SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
        '1 while claims from the queue find nothing, by queue.pause.'
