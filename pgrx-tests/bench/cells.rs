@@ -56,7 +56,7 @@ pub const ALL: &[Cell] = &[
     turns("delayed-far-single", "no and 1,000,000 jobs due next year (--quick: 200,000)", 4, SINGLE, FAR),
     turns("delayed-far-batch", "no and 1,000,000 jobs due next year (--quick: 200,000)", 4, BATCH, FAR),
     own("cores", "1 to 64 clients: where they wait, and how long the lock is held", cores::run),
-    own("shares", "tenants with weights, one of which comes later, and a quiet one behind a backlog", shares::run),
+    own("shares", "tenants with weights, the last of them comes later; a quiet one behind a backlog", shares::run),
     own("wake", "from sending a job to a sleeping worker's having it", latency::wake),
     own("collect", "claims that linger, and jobs that come one by one", latency::collect),
 ];

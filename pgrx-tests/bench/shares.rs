@@ -1,4 +1,4 @@
-//! How groups share: what tenants with weights start over time, one of which comes later, and how soon the job of a
+//! How groups share: what tenants with weights start over time, the last of them comes later, and how soon the job of a
 //! quiet tenant is next behind the backlog of another one.
 
 use std::time::Instant;

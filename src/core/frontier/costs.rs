@@ -179,7 +179,7 @@ pub fn used(frontier: &mut Frontier<'_>, instance: u32, id: i64, used: u32, now:
     } else {
         let known = u64::from(entry.cost) + u64::from(entry.more);
         let more = u64::from(used).saturating_sub(known) as u32;
-        // What was reported beyond the start's cost stays, and so does a start of which the logs alone know.
+        // What was reported on top of the start's cost stays, and so does a start that only the logs know.
         let has_start = entry.counted_at != 0;
         let less = if has_start { known.saturating_sub(used.into()).min(entry.cost.into()) as u32 } else { 0 };
         if !correct_group(backlog, gate, &entry, less, more) {
