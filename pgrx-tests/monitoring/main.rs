@@ -97,7 +97,7 @@ fn the_exporter_shows_what_metrics_says() {
         wanted.append(&mut metrics(client));
     }
     let names: BTreeSet<&str> = wanted.keys().map(|sample| sample.name.as_str()).collect();
-    assert_eq!(names.len(), 45, "{names:?}");
+    assert_eq!(names.len(), 46, "{names:?}");
     let (there, missing): (Vec<_>, Vec<_>) = wanted.keys().partition(|sample| shown.samples.contains_key(sample));
     assert!(missing.is_empty() && there.len() > 100, "missing {missing:#?}");
     let more: Vec<_> =
