@@ -76,6 +76,9 @@ pub trait Sql {
     fn pass_through(&mut self, queue: &str, jobs: i64);
     /// How many rows the statement returns.
     fn count(&mut self, sql: &str) -> usize;
+    /// Fails if `queue.check()` reports a fault, and shows it.
+    #[track_caller]
+    fn check(&mut self);
     /// The process id of the session's server process.
     fn pid(&mut self) -> i32;
     /// Makes this session's work visible in the server's statistics.
@@ -162,6 +165,10 @@ impl Sql for Client {
 
     fn count(&mut self, sql: &str) -> usize {
         self.query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).len()
+    }
+
+    fn check(&mut self) {
+        assert_eq!(self.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
     }
 
     fn pid(&mut self) -> i32 {

@@ -40,7 +40,7 @@ fn held_jobs_move_with_what_they_are_after() {
         client.count(&format!("SELECT FROM queue.job({})", jobs[0])) == 0
     });
     assert_eq!((client.state(held), client.state(waiting)), ("held".into(), "held".into()));
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.check();
     client.run("SELECT queue.complete(id) FROM queue.claim('brief')");
     for job in [held, waiting] {
         wait::until_true("it is released", || client.state(job) == "ready");

@@ -59,7 +59,7 @@ fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
     let skipped = suspended(&mut client, &[other], "completed", "now() + interval '1 hour'");
     client.run(&format!("SELECT queue.cancel({other})"));
     becomes(&mut client, skipped, "skipped");
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.check();
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
     client.run(&format!("SELECT queue.cancel({other})"));
     let met = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
     assert_eq!(client.state(met), "ready");
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.check();
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
     let [retried, cancelled] = [0; 2].map(|_| suspended(&mut client, &[other], "ended", "now() + interval '1 hour'"));
     client.run(&format!("SELECT queue.retry({retried}), queue.cancel({cancelled})"));
     assert_eq!((client.state(retried), client.state(cancelled)), ("ready".into(), "cancelled".into()));
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.check();
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
     session.run("COMMIT");
     let id: i64 = client.value("SELECT id FROM queue.claim('own', wait => '10 s')");
     assert_eq!(client.count(&format!("SELECT FROM queue.inputs({id}) WHERE state = 'ready'")), 2);
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.check();
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn the_time_and_the_last_end_come_together_and_it_goes_on_once() {
         ran.sort_unstable();
         assert_eq!(ran, jobs);
     }
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.check();
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
         wait::until_true("it goes on", || client.state(job) == "ready");
     }
     assert_eq!(client.state(never), "held");
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.check();
 }
 
 #[test]
@@ -274,5 +274,5 @@ fn a_restored_database_knows_the_time() {
     assert_eq!(copy.state(waits), "held");
     copy.run(&format!("SELECT queue.cancel({other})"));
     wait::until_true("it goes on", || copy.state(waits) == "ready");
-    assert_eq!(copy.count("SELECT FROM queue.check()"), 0);
+    copy.check();
 }

@@ -60,7 +60,7 @@ fn tables_are_rewritten_under_load_and_no_job_is_lost_or_done_twice() {
     });
     assert_eq!(client.value::<i64>("SELECT count(*) FROM done"), enqueued);
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT n) FROM done"), enqueued);
-    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.check()"), 0);
+    client.check();
     integrity::check(&mut client);
     assert!(!cluster.log().contains("ERROR"), "{}", cluster.log());
 }

@@ -78,7 +78,7 @@ fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() 
     let written: i64 =
         client.value("SELECT count(*) FROM queue_internal.attempt_0 WHERE payload IS NOT NULL AND job_id > 0");
     assert_eq!(written, 1, "the payload is written once");
-    assert!(client.count("SELECT FROM queue.check()") == 0);
+    client.check();
     let is_whole = |client: &mut Client, job: i64| {
         let sql = format!("(SELECT coalesce(payload = {payload}, false) FROM queue.job({job}))");
         is(client, &sql)
@@ -108,7 +108,7 @@ fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() 
     client.run(&format!("SELECT queue.forget({kept})"));
     assert!(!is_whole(&mut client, kept));
     assert!([late, fails].iter().all(|&job| is_whole(&mut client, job)));
-    assert!(client.count("SELECT FROM queue.check()") == 0);
+    client.check();
 }
 
 #[test]
