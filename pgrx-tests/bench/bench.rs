@@ -16,27 +16,27 @@ use crate::targets::{Bound, Target};
 /// What cells share.
 pub struct Bench<'a> {
     pub options: &'a Options,
-    /// Those that have been set up.
+    /// The contenders that have been set up.
     pub(crate) contenders: HashMap<&'static str, Contender>,
     pub(crate) targets: Vec<Target>,
-    /// Seconds of the machine while contenders took turns: all of them, and those that others have used.
+    /// Processor seconds of the machine while contenders took turns: all of them, and those that other programs used.
     pub(crate) noise: (f64, f64),
 }
 
-/// Something that is measured. Contenders in it do the same work and can be compared.
+/// A cell measures something. Its contenders do the same work and can be compared.
 pub struct Cell {
     pub name: &'static str,
-    /// What it shows; nothing if the work says it.
+    /// Its title. Empty if the name of the work says enough.
     pub title: &'static str,
     pub measure: Measure,
 }
 
 /// How it is measured.
 pub enum Measure {
-    /// So many clients of each contender do the work, in turns. The first contender that `runner::BASES` lists is what
-    /// the others are held against.
+    /// This number of clients of each contender do the work, in turns. The other contenders are compared with the first
+    /// one that `runner::BASES` lists.
     Turns { clients: usize, work: Work, who: &'static [&'static str] },
-    /// By code that prints its figures.
+    /// A function measures and prints the figures.
     Own(fn(&mut Bench) -> Result<()>),
 }
 
@@ -49,7 +49,7 @@ impl Bench<'_> {
         self.targets.extend(Target::new(what, values, bound));
     }
 
-    /// Sets a contender up, if that has not been done for another cell.
+    /// Sets a contender up, unless another cell has done so.
     pub fn contender(&mut self, name: &'static str) -> Result<&Contender> {
         if !self.contenders.contains_key(name) {
             self.contenders.insert(name, queues::set_up(name, self.options)?);
@@ -68,12 +68,12 @@ pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options
     drive::drive(&[&contender.server], tasks, options.turn() * work.length)
 }
 
-/// The samples of a contender; none when it was not measured.
+/// Returns the samples of a contender. Empty if it was not measured.
 pub fn samples_of<'a>(rows: &'a Rows, who: &str) -> &'a [Sample] {
     rows.iter().find(|(name, _)| *name == who).map_or(&[], |(_, samples)| samples)
 }
 
-/// Prints the figures; behind each the median of its ratios to those of `base`, round by round.
+/// Prints the figures. Behind each stands the median of its ratios to the figures of `base` in the same rounds.
 pub fn print(rows: &Rows, base: &str) {
     let columns = [("jobs/s", 14, 0), ("CPU s/1,000", 14, 4), ("WAL B/job", 14, 0)];
     let table = Table::begin(20, &columns.map(|column| [column, ("ratio", 8, 2)]).concat());

@@ -1,7 +1,7 @@
-//! Draws what was measured, as SVG files: bars beside each other, lines over time or over waits.
-//! Not responsible for what is drawn: `charts` decides that from the results.
+//! Draws results as SVG files: bars, or lines over time or waiting time. Not responsible for which results are drawn
+//! (`charts`).
 //!
-//! Invariant: every axis begins at zero, so that lengths are to each other as what they stand for.
+//! Invariant: every axis begins at zero, so that lengths are proportional to figures.
 
 use std::path::Path;
 
@@ -15,21 +15,21 @@ use crate::error::Result;
 const HEIGHT: u32 = 320;
 const WIDTH: u32 = 640;
 const BAR: u32 = 34;
-/// Ours first; told apart by lightness, too.
+/// Ours comes first. The colours also differ in lightness.
 const COLOURS: [RGBColor; 4] =
     [RGBColor(9, 105, 218), RGBColor(207, 34, 46), RGBColor(110, 119, 129), RGBColor(154, 103, 0)];
 const INK: RGBColor = RGBColor(31, 35, 40);
 const PALE: RGBColor = RGBColor(208, 215, 222);
 const FONT: &str = "sans-serif";
 
-/// Where an axis ends on which all of these find room, and the decimals of the numbers on it.
+/// Returns the end of an axis with room for all these values, and the decimals of its numbers.
 fn axis(values: impl Iterator<Item = f64>) -> (f64, usize) {
     let largest = values.fold(0.0, f64::max);
     let end = if largest > 0.0 { largest * 1.08 } else { 1.0 };
     (end, if end >= 10.0 { 0 } else { (1.0 - end.log10().floor()).clamp(0.0, 6.0) as usize })
 }
 
-/// Returns a number with its thousands set apart.
+/// Returns a number with separators between the thousands.
 fn grouped(value: f64, digits: usize) -> String {
     let mut text = format!("{value:.digits$}");
     let mut at = text.find('.').unwrap_or(text.len());
@@ -40,14 +40,14 @@ fn grouped(value: f64, digits: usize) -> String {
     text
 }
 
-/// A white area with a title; the rest of it is returned.
+/// Draws a white area with a title. Returns the area below the title.
 fn begin<'a>(path: &'a Path, title: &str, height: u32) -> Result<DrawingArea<SVGBackend<'a>, Shift>> {
     let area = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
     Ok(area.titled(title, (FONT, 16).into_font().color(&INK))?)
 }
 
-/// Draws bars, each with its name before it and its number behind it. Ours are told apart.
+/// Draws bars, each with its name before it and its figure behind it. Ours have a colour of their own.
 pub fn bars(path: &Path, title: &str, unit: &str, bars: &[(&str, f64)]) -> Result<()> {
     let area = begin(path, title, 90 + BAR * bars.len() as u32)?;
     let (end, digits) = axis(bars.iter().map(|bar| bar.1));
@@ -84,7 +84,7 @@ pub fn bars(path: &Path, title: &str, unit: &str, bars: &[(&str, f64)]) -> Resul
     Ok(area.present()?)
 }
 
-/// Draws a line with its name for each of these. `axes`: what they show.
+/// Draws these lines, each with its name. `axes`: the titles of the axes.
 pub fn lines(path: &Path, title: &str, axes: [&str; 2], lines: &[(&str, Vec<(f64, f64)>)]) -> Result<()> {
     let area = begin(path, title, HEIGHT)?;
     let points = || lines.iter().flat_map(|line| &line.1);

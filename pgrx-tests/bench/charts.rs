@@ -1,5 +1,5 @@
-//! Which charts a run is drawn as. They lie where `--charts` says; those of docs/benchmark.md are of the run that it
-//! names.
+//! Decides which charts a run is drawn as. They go into the folder of `--charts`. The charts in docs/benchmark.md are
+//! from the run that the page names.
 
 use std::fs;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub fn of_cell(options: &Options, cell: &str, rows: &Rows) -> Result<()> {
 pub fn of_wake(options: &Options, waits: &[f64]) -> Result<()> {
     let Some(folder) = &options.report.charts else { return Ok(()) };
     begin(folder)?;
-    // The slowest thousandth is the machine's.
+    // The machine causes the slowest thousandth.
     let point = |n: i32| (quantile(waits, f64::from(n) / 1e3) / 1e3, f64::from(n) / 10.0);
     let lines = [("a worker that sleeps in queue.claim", (0..1_000).map(point).collect())];
     let axes = ["milliseconds from sending a job to having it", "% of jobs"];

@@ -1,9 +1,9 @@
-//! The client of the turns: it sends a prepared statement and reads the answer, and nothing else.
+//! The client of the turns. It sends a prepared statement and reads the answer, and nothing else.
 //!
-//! The clients run on the processors of the server that is measured. A driver for programs has an event loop, futures
-//! and several system calls for each round trip; that would be added to all contenders alike, so that
-//! the slow ones would seem less slow. This one makes one write and one read. The messages are those that drivers send:
-//! Bind, Execute and Sync, with binary values.
+//! The clients run on the processors of the measured server. A usual driver has an event loop, futures and several
+//! system calls for each round trip. That would be added to all contenders alike, and slow contenders would seem less
+//! slow. This client makes one write and one read. It sends the messages that drivers send: Bind, Execute and Sync,
+//! with binary values.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -65,7 +65,7 @@ impl Client {
         frontend::sync(&mut self.output);
         self.round_trip(|tag, body| {
             if tag == backend::PARAMETER_DESCRIPTION_TAG {
-                // Their number, then the oids of their types.
+                // The number of parameters, then the oids of their types.
                 for oid in body[2..].chunks_exact(4) {
                     let kind = Type::from_oid(u32::from_be_bytes(oid.try_into()?));
                     statement.parameters.push(kind.ok_or("a parameter's type is not built in")?);
@@ -76,7 +76,7 @@ impl Client {
         Ok(statement)
     }
 
-    /// Runs a statement for what it does.
+    /// Runs a statement and ignores its rows.
     pub fn execute(&mut self, statement: &Statement, values: &[&dyn ToSql]) -> Result<()> {
         self.bigints::<0>(statement, values).map(drop)
     }
@@ -98,7 +98,7 @@ impl Client {
             if tag == backend::DATA_ROW_TAG {
                 let mut row = [0; COLUMNS];
                 for (n, value) in row.iter_mut().enumerate() {
-                    // The number of columns, then of each its length and its bytes.
+                    // The number of columns, then the length and the bytes of each.
                     let at = 2 + 12 * n + 4;
                     let bytes = body.get(at..at + 8).ok_or("a column is not a bigint")?;
                     *value = i64::from_be_bytes(bytes.try_into()?);
@@ -130,7 +130,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends what is to be sent and calls `each` with tag and body of each message of the answer.
+    /// Sends the buffered messages. Calls `each` with the tag and the body of each message of the answer.
     fn round_trip(&mut self, mut each: impl FnMut(u8, &[u8]) -> Result<()>) -> Result<()> {
         self.socket.write_all(&self.output)?;
         self.output.clear();
@@ -138,7 +138,7 @@ impl Client {
         let (mut begin, mut end) = (0, 0);
         loop {
             while let Some(header) = Header::parse(&self.input[begin..end])? {
-                // The length counts itself, not the tag.
+                // The length includes itself, but not the tag.
                 let next = begin + 1 + header.len() as usize;
                 if next > end {
                     break;
@@ -146,7 +146,7 @@ impl Client {
                 let body = &self.input[begin + 5..next];
                 match header.tag() {
                     backend::READY_FOR_QUERY_TAG => return result,
-                    // The server skips the rest and gets ready again, unless it has hung up.
+                    // The server skips the remaining messages and becomes ready again, unless it closes the connection.
                     backend::ERROR_RESPONSE_TAG => result = Err(error_text(body).into()),
                     tag => each(tag, body)?,
                 }
@@ -165,7 +165,7 @@ impl Client {
     }
 }
 
-/// The fields of an error for people: severity, SQLSTATE, message, detail and so on.
+/// Returns the readable fields of an error: severity, SQLSTATE, message, detail and so on.
 fn error_text(body: &[u8]) -> String {
     let fields = body.split(|byte| *byte == 0).filter_map(|field| field.split_first());
     let wanted = fields.filter(|(kind, _)| b"SCMDH".contains(kind));

@@ -1,5 +1,5 @@
-//! What takes part: a queue with its server, and the statements by which a client of it sends, claims and ends jobs.
-//! The statements are data, in SQL files, so that the clients of all contenders do the same.
+//! A contender: a queue with its server, and the statements by which its clients send, claim and end jobs. The
+//! statements are in SQL files, so that the clients of all contenders do the same.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -38,28 +38,27 @@ pub const BATCH: Work = Work { batch: 100, is_durable: false, length: 1 };
 /// How a client gets its jobs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// It claims what it has sent: nothing decides which client gets which job.
+    /// A client claims the jobs that it has sent. So no contender decides which client gets which job.
     Sent,
-    /// It claims, and ends the jobs by calls of their own.
+    /// A client claims, and ends the jobs by separate calls.
     Alone,
-    /// Its next claim completes the jobs before.
+    /// A client's next claim completes the jobs of the last one.
     Next,
-    /// It gets a number of a batch, reads it, and ends all of it: PgQ.
+    /// A client gets the number of a batch, reads the batch, and ends it as a whole: PgQ.
     Batches,
 }
 
 /// The statements of a client, by name. A statement uses as many of the values as it has parameters. The first column
 /// of what a claim returns is the attempt.
 ///
-/// * `set-up` makes the queue, `settings` are those of a session.
+/// * `set-up` makes the queue, `settings` are the session's settings.
 /// * `send`: `$1` payload or payloads, `$2` queue, `$3` priority, `$4` seconds of delay.
-/// * `claim`: `$1` how many, `$2` queue. With `Sent`: `$1` attempts. With `Batches`: `$1` queue.
-/// * `next`: with `Next` the same, `$3` attempts that it completes; with `Batches` what is in batch `$1`.
-/// * `complete`, `retry`, `kill`: `$1` attempt or attempts, `$2` queue. These may return how many of them could not be
-///   ended.
+/// * `claim`: `$1` number of jobs, `$2` queue. With `Sent`: `$1` attempts. With `Batches`: `$1` queue.
+/// * `next`: with `Next` as `claim`, and `$3` attempts that it completes; with `Batches` the contents of batch `$1`.
+/// * `complete`, `retry`, `kill`: `$1` attempt or attempts, `$2` queue. They may return how many could not be ended.
 ///
-/// Where there is a `send-many` and so on, a client with more than one job in a transaction takes that. `{batch}` is
-/// the number of them.
+/// A client with several jobs in a transaction uses `send-many` and so on, where they exist. `{batch}` is the number of
+/// these jobs.
 #[derive(Clone)]
 pub struct Verbs {
     pub takes: Takes,
@@ -74,21 +73,21 @@ pub fn blocks(file: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 impl Verbs {
-    /// Reads such files. A later one replaces statements of those before.
+    /// Reads such files. A statement of a later file replaces one of the same name.
     pub fn of(takes: Takes, queue: &str, files: &[&str]) -> Self {
         let statements = files.iter().flat_map(|file| blocks(file));
         let statements = statements.map(|(name, sql)| (name.to_owned(), sql.to_owned())).collect();
         Self { takes, queue: queue.into(), statements }
     }
 
-    /// Puts a value in the place of `{name}`.
+    /// Replaces `{name}` by a value.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         let name = format!("{{{name}}}");
         self.statements.values_mut().for_each(|sql| *sql = sql.replace(&name, value));
         self
     }
 
-    /// A statement; one that the contender has not is empty.
+    /// Returns a statement. Empty if the contender does not have it.
     pub fn sql(&self, name: &str) -> &str {
         self.statements.get(name).map_or("", String::as_str)
     }
@@ -113,8 +112,8 @@ impl Contender {
     }
 }
 
-/// Jobs that are always there are found at the first look. Everything may be locked just then; so many empty answers
-/// mean that something is broken.
+/// A claim must find jobs that always wait. All of them may be locked at that moment, but this many empty answers mean
+/// that something is broken.
 const MOST_LOOKS: usize = 10_000;
 
 /// A client with its connection and its prepared statements.
@@ -130,7 +129,7 @@ pub struct Session {
     kill: Statement,
     /// The open batch of `Batches`.
     batch: Option<i64>,
-    /// The attempts that were claimed and have not ended.
+    /// The claimed attempts that have not ended.
     in_hand: Vec<i64>,
 }
 
@@ -164,7 +163,7 @@ impl Session {
     }
 
     /// Completes the jobs in hand and claims the next ones, in as few calls as the contender needs. Returns the first
-    /// columns, and how long the claim took if it cannot have slept.
+    /// columns, and the duration of the claim if it cannot have slept.
     pub fn claim<const N: usize>(&mut self, limit: i32) -> Result<(Vec<[i64; N]>, Option<Duration>)> {
         let is_next = self.takes == Takes::Next && !self.in_hand.is_empty();
         if !is_next {
@@ -173,7 +172,7 @@ impl Session {
         let start = Instant::now();
         let rows = match self.takes {
             Takes::Batches => {
-                // No batch is a 0.
+                // No batch has the number 0.
                 self.batch = self.client.ids(&self.claim, &[&self.queue])?.pop().filter(|&batch| batch != 0);
                 let Some(batch) = self.batch else { return Ok((Vec::new(), None)) };
                 self.client.bigints(&self.next, &[&batch])?
@@ -190,7 +189,7 @@ impl Session {
         self.takes != Takes::Next
     }
 
-    /// Completes the jobs in hand: what an attempt did that could not be ended counts for nothing.
+    /// Completes the jobs in hand. Fails if an attempt could not be ended.
     pub fn complete(&mut self) -> Result<()> {
         let ids = mem::take(&mut self.in_hand);
         ended(&match self.batch.take() {
@@ -200,14 +199,14 @@ impl Session {
         })
     }
 
-    /// These of the jobs in hand have failed: they are tried again, or never.
+    /// Fails these jobs in hand. They are tried again, or never if `is_fatal`.
     pub fn fail(&mut self, ids: &[i64], is_fatal: bool) -> Result<()> {
         self.in_hand.retain(|id| !ids.contains(id));
         let statement = if is_fatal { &self.kill } else { &self.retry };
         ended(&self.client.ids(statement, &[&Values(ids)])?)
     }
 
-    /// Leads jobs through their lives: enqueue, claim, complete, each in a transaction of its own. Returns how many.
+    /// Enqueues, claims and completes jobs, each step in a transaction of its own. Returns the number of jobs.
     pub fn live(&mut self, payloads: &[Payload]) -> Result<u64> {
         let count = payloads.len();
         if self.takes == Takes::Sent {
@@ -220,7 +219,7 @@ impl Session {
         self.take(count)
     }
 
-    /// Claims so many jobs, and ends them. Returns how many.
+    /// Claims this many jobs and ends them. Returns their number.
     pub fn take(&mut self, count: usize) -> Result<u64> {
         let mut left = count;
         for _ in 0..MOST_LOOKS {
@@ -237,7 +236,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Nothing is left running.
+    /// No attempt stays running.
     fn drop(&mut self) {
         let _ = self.complete();
     }
@@ -248,7 +247,7 @@ fn ended(refused: &[i64]) -> Result<()> {
     if refused == 0 { Ok(()) } else { Err(format!("{refused} attempts could not be ended").into()) }
 }
 
-/// Values: one or an array of them, as the parameter wants.
+/// A value or an array of values, as the parameter requires.
 #[derive(Debug)]
 pub struct Values<'a, T>(pub &'a [T]);
 

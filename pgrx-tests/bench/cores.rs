@@ -1,7 +1,7 @@
-//! Where sessions wait when there are more and more of them, and how long the frontier's lock is held for a job.
+//! Shows where sessions wait when their number grows, and how long the frontier's lock is held for a job.
 //!
-//! The bound: one session at a time has that lock, so no number of processors leads more jobs a second through their
-//! lives than the time in which the lock is held for one of them allows.
+//! One session at a time has that lock. So the time for which it is held for a job bounds the jobs per second, on any
+//! number of processors.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -15,13 +15,13 @@ use crate::queues;
 use crate::table::Table;
 
 const CLIENTS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Between two looks at what the sessions wait for.
+/// The pause between two samples of the sessions' waits.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A session that is active and waits for nothing runs, or would if a processor were free.
+/// An active session without a wait runs, or waits for a processor.
 const WAITS: &str = "SELECT coalesce(wait_event_type || ' ' || wait_event, 'none'), count(*)::int8
     FROM pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()
     GROUP BY 1";
-/// Missing in a build without the feature `lock-times`.
+/// The function is missing in a build without the feature `lock-times`.
 const LOCK_TIMES: &str = "CREATE FUNCTION public.lock_times() RETURNS text LANGUAGE c
     AS 'pg_queue', 'pg_queue_lock_times'";
 

@@ -1,11 +1,12 @@
-//! CPU time of a server, of this program and of everyone else, from /proc. Linux only: elsewhere all is 0.
+//! Reads from /proc the CPU time of a server, of this program and of all other programs. Linux only: elsewhere all
+//! figures are 0.
 
 use std::fs;
 
 /// Ticks per second in /proc: USER_HZ, 100 on every Linux.
 const HZ: f64 = 100.0;
 
-/// A process: its parent, and the seconds that it and those of its children that have ended have used.
+/// A process: its parent, and the seconds that it and its ended children have used.
 struct Process {
     parent: i32,
     own: f64,
@@ -14,11 +15,11 @@ struct Process {
 
 fn process(pid: &str) -> Option<Process> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name stands in parentheses and may hold anything; then: state, parent, …
+    // The program's name stands in parentheses and may contain anything. Then follow state, parent, …
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let seconds = |n: usize| Some(fields.get(n)?.parse::<f64>().ok()? / HZ);
-    // Ticks are coarse for a short turn; most systems also tell nanoseconds (for one thread, and our servers'
-    // processes have one).
+    // Ticks are coarse for a short turn. Most systems also report nanoseconds, for one thread; the server's processes
+    // have one thread.
     let precise = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
     let precise = precise.and_then(|text| text.split(' ').next()?.parse::<f64>().ok()).map(|ns| ns / 1e9);
     Some(Process {
@@ -31,7 +32,7 @@ fn process(pid: &str) -> Option<Process> {
     })
 }
 
-/// What the postmaster, its children and its former children have used, in seconds.
+/// Returns the seconds that the postmaster, its children and its former children have used.
 pub fn server_seconds(postmaster: i32) -> f64 {
     let Some(first) = process(&postmaster.to_string()) else { return 0.0 };
     let children: f64 = fs::read_dir("/proc")
@@ -45,12 +46,12 @@ pub fn server_seconds(postmaster: i32) -> f64 {
     first.own + first.waited_for + children
 }
 
-/// What one process has used, in seconds.
+/// Returns the seconds that a process has used.
 pub fn process_seconds(pid: i32) -> f64 {
     process(&pid.to_string()).map_or(0.0, |process| process.own)
 }
 
-/// What all processors of the machine have done, in seconds: all, and all but idling.
+/// Returns the seconds of all processors of the machine: all of them, and those that were not idle.
 fn machine_seconds() -> (f64, f64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
@@ -61,22 +62,22 @@ fn machine_seconds() -> (f64, f64) {
     (all / HZ, (all - idle) / HZ)
 }
 
-/// How quiet the machine is while contenders take turns.
+/// Measures how quiet the machine is while contenders take turns.
 pub struct Noise {
     postmasters: Vec<i32>,
-    /// Seconds of the machine's processors, and of these what others have used, before it began.
+    /// When it began: seconds of the machine's processors, and those that other programs had used.
     before: (f64, f64),
 }
 
 impl Noise {
-    /// Begins to watch. Nothing else of ours runs than this program and these servers.
+    /// Begins to watch. Of our processes, only this program and these servers run.
     pub fn begin(postmasters: Vec<i32>) -> Self {
         let mut noise = Self { postmasters, before: (0.0, 0.0) };
         noise.before = noise.seconds();
         noise
     }
 
-    /// Seconds of the machine's processors since, and how many of them others have used.
+    /// Returns the seconds of the machine's processors since the beginning, and those that other programs have used.
     pub fn seconds(&self) -> (f64, f64) {
         let (all, busy) = machine_seconds();
         let own = process("self").map_or(0.0, |process| process.own + process.waited_for);

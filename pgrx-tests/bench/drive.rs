@@ -1,5 +1,4 @@
-//! Runs clients side by side for a while. Counts what they did, and what it cost the servers, including what the
-//! servers do afterwards for the sake of it.
+//! Runs clients side by side for a while. Counts their jobs, and what these cost the servers, also afterwards.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -8,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::server::{Cost, Server};
 
-/// What a client does again and again. It is told whether the time is over, and returns how many jobs it has ended, or
-/// `None` when it has come to its own end.
+/// One step of a client, which is repeated. Its argument is true when the time is over. It returns how many jobs it has
+/// ended, or `None` when it stops.
 pub type Task<'a> = Box<dyn FnMut(bool) -> Result<Option<u64>> + Send + 'a>;
 
 /// A client that stops when the time is over.
@@ -17,8 +16,8 @@ pub fn steady<'a>(mut once: impl FnMut() -> Result<u64> + Send + 'a) -> Task<'a>
     Box::new(move |is_over| if is_over { Ok(None) } else { once().map(Some) })
 }
 
-/// A client that stops when the time is over, and has done it some times by now: its connection has filled its caches,
-/// and plans have become generic.
+/// A client that stops when the time is over, but not before some repetitions: then its connection has filled its
+/// caches, and plans have become generic.
 pub fn warm<'a>(mut once: impl FnMut() -> Result<u64> + Send + 'a) -> Result<Task<'a>> {
     const WARM_UP: usize = 12;
     for _ in 0..WARM_UP {
@@ -27,13 +26,13 @@ pub fn warm<'a>(mut once: impl FnMut() -> Result<u64> + Send + 'a) -> Result<Tas
     Ok(steady(once))
 }
 
-/// What one turn brought.
+/// The result of one turn.
 #[derive(Clone, Copy)]
 pub struct Sample {
     /// Jobs enqueued, claimed and completed.
     pub jobs: u64,
     pub seconds: f64,
-    /// Of all servers.
+    /// The cost of all servers.
     pub cost: Cost,
 }
 
@@ -54,8 +53,8 @@ impl Sample {
     }
 }
 
-/// Measures all of these in each round, so that whatever disturbs the machine disturbs all of them. Returns the samples
-/// of each.
+/// Measures all contenders in each round, so that a disturbance of the machine hits all of them. Returns the samples of
+/// each.
 pub fn in_turns<T, S>(
     what: &str,
     rounds: usize,
@@ -65,7 +64,7 @@ pub fn in_turns<T, S>(
     let mut samples: Vec<Vec<S>> = all.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         eprintln!("{what}, round {} of {rounds}", round + 1);
-        // None is always first.
+        // Each contender begins some of the rounds.
         for at in (0..all.len()).map(|n| (n + round) % all.len()) {
             samples[at].push(measure(&all[at])?);
         }
@@ -73,7 +72,7 @@ pub fn in_turns<T, S>(
     Ok(samples)
 }
 
-/// Runs the clients for so long.
+/// Runs the clients for this time.
 pub fn drive(servers: &[&Server], clients: Vec<Task>, length: Duration) -> Result<Sample> {
     let before = Cost::of(servers)?;
     let start = Instant::now();
@@ -104,7 +103,7 @@ pub fn side_by_side<T>(clients: Vec<Task>, watch: impl FnOnce(&dyn Fn() -> bool)
         let watched = watch(&|| !running.iter().any(ScopedJoinHandle::is_finished));
         stop.store(true, Ordering::Relaxed);
         let ended = running.into_iter().map(|one| one.join().map_err(|_| "a client panicked")?);
-        // What a client has failed of says more than what the watch found.
+        // A client's error says more than the error of `watch`.
         Ok((ended.collect::<Result<Vec<_>>>()?.into_iter().sum(), watched?))
     })
 }

@@ -1,5 +1,5 @@
-//! How soon a session that sleeps has what it sleeps for: from the moment another session sends a statement to the
-//! moment the sleeper's statement returns, so the transaction and both ways over the socket are in it.
+//! Measures how soon a sleeping session gets what it sleeps for: from the moment another session sends a statement to
+//! the moment the sleeper's statement returns. This includes the transaction, and both ways over the socket.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -18,11 +18,11 @@ use crate::server::Server;
 use crate::statistics::{median, quantile, spread};
 use crate::targets::{at_least, at_most};
 
-/// A session that was woken needs this long to be asleep again.
+/// A session that was woken needs this time to sleep again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Microseconds of each of so many times. `wake` returns when it has sent, `sleep` when it was woken; the other end is
-/// gone when one of them has failed, which says why.
+/// Returns the microseconds of this many wake-ups. `wake` returns when it has sent, `sleep` when it was woken. If one
+/// of them fails, the other one loses its channel, and the error is that of the first.
 fn measure(
     times: usize,
     mut sleep: impl FnMut() -> Result<Instant> + Send,
@@ -42,7 +42,8 @@ fn measure(
     })
 }
 
-/// A worker with the usual driver that sleeps in the claim of a job, and completes it. Returns when it had the job.
+/// A worker with the usual driver. It sleeps in the claim of a job and completes it. Returns the time at which it got
+/// the job.
 fn worker(mut client: Client, queue: &str) -> Result<impl FnMut() -> Result<Instant> + Send + use<>> {
     let claim = client.prepare(&format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')"))?;
     let complete = client.prepare("SELECT queue.complete($1)")?;
@@ -54,7 +55,7 @@ fn worker(mut client: Client, queue: &str) -> Result<impl FnMut() -> Result<Inst
     })
 }
 
-/// The moment before a statement is sent.
+/// Returns the time just before the statement is sent.
 fn sent(client: &mut Client, statement: &Statement, value: &(dyn ToSql + Sync)) -> Result<Instant> {
     let sent = Instant::now();
     client.execute(statement, &[value])?;
@@ -77,13 +78,13 @@ pub fn wake(bench: &mut Bench) -> Result<()> {
     charts::of_wake(bench.options, &waits)
 }
 
-/// The cell `collect`: jobs come one by one and workers claim them with `linger`, under a load that fills their batches
-/// and under one that does not.
+/// The cell `collect`: jobs come one by one, and workers claim them with `linger`. One load fills their batches, the
+/// other one does not.
 pub fn collect(bench: &mut Bench) -> Result<()> {
     const WORKERS: usize = 3;
     const BATCH: usize = 100;
     const LINGER_MS: f64 = 50.0;
-    /// Jobs a second: twice a batch in the time that a call lingers, and half of one.
+    /// Jobs per second: two batches, or half a batch, in the time for which a call lingers.
     const LOADS: [u32; 2] = [4_000, 1_000];
     let seconds = bench.options.scale(20, 5);
     for load in LOADS {

@@ -1,8 +1,8 @@
 //! Measures pg_queue against others, in one run and in turns: the raw inserts below it (the floor), the table with SKIP
-//! LOCKED that articles recommend, and peers. `make bench`; `docs/benchmark.md` says how to read the answer. With
-//! `soak` as its first word it does something else, in `soak/`: `make soak`.
+//! LOCKED that articles recommend, and peers. Run it by `make bench`; `docs/benchmark.md` explains the output. With
+//! `soak` as the first word it soaks contenders instead (`soak/`, `make soak`).
 //!
-//! Read first: `cells` (what is measured), `contender` (what takes part), `drive` (how clients run), `runner`.
+//! Read first: `cells` (what is measured), `contender` (who takes part), `drive` (how clients run), `runner`.
 //! Statements and set-ups are in `sql/`.
 
 mod bench;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Ok(is_reached) if is_reached || !check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
         Err(error) => {
-            // What the server said; of its errors the driver says no more than "db error".
+            // The server's message: the driver's own text for it is only "db error".
             let said = error.downcast_ref().map_or_else(|| error.to_string(), queue_tests::error::describe);
             eprintln!("\nbench: {said}");
             ExitCode::from(2)

@@ -33,7 +33,7 @@ pub enum Other {
     Soak(Soak),
 }
 
-/// What is made of the results.
+/// How results are shown and judged.
 #[derive(Args, Clone)]
 pub struct Report {
     /// Draws charts as SVG files there: rates, CPU, WAL and wake-ups; of a soak the jobs done a second over time
@@ -66,41 +66,41 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn minutes(text: &str) -> Result<Duration, String> {
-    /// Less shows nothing at all.
+    /// With less, the results would say nothing.
     const SHORTEST: Duration = Duration::from_secs(6);
     let minutes = seconds(text)?;
     if minutes * 60 < SHORTEST { Err("it must be at least 0.1".into()) } else { Ok(minutes * 60) }
 }
 
 impl Options {
-    /// Length of one turn.
+    /// Returns the length of one turn.
     pub fn turn(&self) -> Duration {
         self.seconds.unwrap_or(Duration::from_millis(self.scale(700, 300)))
     }
 
-    /// Turns of each contender.
+    /// Returns the number of turns of each contender.
     pub fn rounds(&self) -> usize {
         self.rounds.map_or(self.scale(11, 3), |rounds| rounds as usize)
     }
 
-    /// How much is done, or how often: less for a look.
+    /// Returns a number of jobs or repetitions: fewer with `--quick`.
     pub fn scale<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// True if this is to be measured.
+    /// Returns true if this cell is to be measured.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|word| name.starts_with(word.as_str()))
     }
 }
 
 impl Soak {
-    /// True if this contender is to run.
+    /// Returns true if this contender is to run.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|word| word == name)
     }
 
-    /// How long those run that are there for the contrast.
+    /// Returns how long the contenders other than pg_queue run.
     pub fn contrast(&self) -> Duration {
         (self.length / 2).max(self.length.min(Duration::from_secs(60)))
     }

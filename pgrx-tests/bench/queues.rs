@@ -1,5 +1,5 @@
-//! The contenders that take turns: pg_queue as programs use it, the floor below it, and the table that articles
-//! recommend.
+//! The contenders that take turns: pg_queue with the settings that programs use, the floor below it, and the table that
+//! articles recommend.
 
 use std::fmt::Display;
 use std::time::SystemTime;
@@ -9,11 +9,11 @@ use crate::error::Result;
 use crate::options::Options;
 use crate::server::Server;
 
-/// Groups whose starts are counted at once, all of them within the period of a second.
+/// Groups whose starts are counted together, all of them within the period of one second.
 const RATED_GROUPS: u32 = 3_000;
-/// Jobs that wait in the articles' table.
+/// Jobs that wait in the table of the articles.
 const BACKLOG: i32 = 200_000;
-/// Jobs that wait in a deep queue, or fall due next year in it.
+/// Jobs that wait in a deep queue, or become due next year.
 const MANY: usize = 1_000_000;
 
 const DEFAULTS: &str = "if_not_exists => false";
@@ -21,24 +21,24 @@ const STRICT: &str = "strict_order => true";
 const FAIR: &str = "fair_share => 'jobs'";
 const COSTS: &str = "rate_limit => 1000000000, rate_cost => '$.headers.mark'";
 const ONE_EACH: &str = "max_running_per_group => 1";
-/// The numbers of groups: those of a hundred jobs that follow each other, or of a thousand that take turns.
+/// Returns the group of each job. The hundred jobs of a group follow each other, or a thousand groups take turns.
 const HUNDREDS: &str = "nextval('numbers') / 100";
 const MIXED: &str = "nextval('numbers') % 1000";
 const UNKEPT: &str = "retention => '0', dead_retention => '0'";
-/// A segment is full within a turn.
+/// With this number of rows, a segment fills up within a turn.
 const TURNING: &str = "pg_queue.segment_rows = 100000\npg_queue.reclaim_delay = 0";
-/// Segments so small that their number counts, and not their rows.
+/// Segments so small that their number matters, and not their rows.
 const TURNING_FAST: &str = "pg_queue.segment_rows = 5000\npg_queue.reclaim_delay = 0";
 
-/// A segment is full after a thousand jobs, and stays.
+/// A segment is full after a thousand jobs, and is not emptied.
 const SMALL: &str = "pg_queue.segment_rows = 1000\npg_queue.reclaim = off";
 
-/// How a contender is called in results and in `--only`, and how it is set up.
+/// The name of a contender in results and in `--only`, and the function that sets it up.
 type Named = (&'static str, fn(&Options) -> Result<Contender>);
 
-/// All of them. From `plain` to `strict-segments` each job carries a text of its own, which is its group or stands
-/// among its headers; no limit is ever reached. With `-hundreds` and `-mixed`, 1,000 groups of 100 jobs each wait: the
-/// jobs of a group follow each other, or the jobs of all groups take turns.
+/// All contenders. From `plain` to `strict-segments` each job carries a text of its own, as its group or in its
+/// headers; no limit is ever reached. With `-hundreds` and `-mixed`, 1,000 groups of 100 jobs each wait: the jobs of a
+/// group follow each other, or the groups take turns.
 pub const ALL: [Named; 33] = [
     ("ours", |_| ours("", DEFAULTS)),
     ("ours-retention-0", |_| ours("", UNKEPT)),
@@ -75,7 +75,7 @@ pub const ALL: [Named; 33] = [
     ("fair-mixed", |_| with_hundreds(FAIR, "group_key", MIXED)),
 ];
 
-/// Sets one up.
+/// Sets a contender up.
 pub fn set_up(name: &str, options: &Options) -> Result<Contender> {
     eprintln!("setting up {name}");
     let (_, set_up) = ALL.iter().find(|(other, _)| *other == name).ok_or_else(|| format!("no contender is {name}"))?;
@@ -87,13 +87,13 @@ pub fn set_up(name: &str, options: &Options) -> Result<Contender> {
 /// The queue of `ours`.
 const QUEUE: &str = "bench";
 
-/// The statements of `ours`, of a worker's loop, of the floor and of the articles' table.
+/// The statements of `ours`, of a worker's loop, of the floor and of the table of the articles.
 const OURS: &str = include_str!("sql/ours.sql");
 pub const WORKER: &str = include_str!("sql/worker.sql");
 const FLOOR: &str = include_str!("sql/floor.sql");
 pub const ARTICLES: &str = include_str!("sql/articles.sql");
 
-/// pg_queue with these settings and a queue with these options, which are SQL such as `retention => '0'`.
+/// pg_queue with these settings, and a queue with these options, which are SQL such as `retention => '0'`.
 fn ours(settings: &str, options: &str) -> Result<Contender> {
     by(settings, options, Verbs::of(Takes::Alone, QUEUE, &[OURS]))
 }
@@ -102,7 +102,8 @@ fn by(settings: &str, options: &str, verbs: Verbs) -> Result<Contender> {
     Contender::new(Server::with_extension(settings)?, verbs.with("options", options))
 }
 
-/// pg_queue whose jobs carry a text in this option of `queue.enqueue`. It is the job's own, or one of `texts` in turn.
+/// pg_queue whose jobs carry a text in this option of `queue.enqueue`. Each job has its own text, or the next one of
+/// `texts`.
 fn marking(options: &str, option: &str, texts: Option<u32>) -> Result<Contender> {
     let number = texts.map_or("nextval('numbers')".to_owned(), |texts| format!("nextval('numbers') % {texts}"));
     marked("", options, option, &number)
@@ -115,19 +116,19 @@ fn in_all_segments() -> Result<Contender> {
     Ok(strict)
 }
 
-/// pg_queue with a backlog of 1,000 groups of 100 jobs, or with texts as such groups would have. `number`: that of a
-/// job's group.
+/// pg_queue with a backlog of 1,000 groups of 100 jobs, or with as many texts instead of groups. `number`: the number
+/// of a job's group.
 fn with_hundreds(options: &str, option: &str, number: &str) -> Result<Contender> {
     filled_with_hundreds(marked("", options, option, number)?, option, &mark(option, number))
 }
 
-/// pg_queue without groups, whose jobs run in about the order in which turns of such groups hand them out: the first
-/// of each hundred, then the second of each, and so on. Groups take their turns in another order within a round. Ten
-/// new hundreds come in each such round, and begin there.
+/// pg_queue without groups. Its jobs run in about the order in which such groups take turns: the first job of each
+/// hundred, then the second of each, and so on. Groups take their turns in another order within a round. In each round
+/// ten new hundreds begin.
 fn in_the_order_of_turns() -> Result<Contender> {
     let turn = |numbers: &str| format!("(SELECT greatest(n / 100 - 1000, 0) / 10 + n % 100 FROM {numbers})");
     let value = turn("nextval('numbers') AS n") + "::integer";
-    // A subquery that does not mention the row is evaluated once for all rows.
+    // A subquery without a reference to the row is evaluated once for all rows.
     let mark = turn("(SELECT nextval('numbers') AS n WHERE p IS NOT NULL) AS of_row");
     let verbs = Verbs::of(Takes::Alone, QUEUE, &[OURS, include_str!("sql/ours-marked.sql")]);
     let verbs = verbs.with("option", "priority").with("mark", &mark).with("value", &value);
@@ -153,7 +154,7 @@ fn mark(option: &str, number: &str) -> String {
     if option == "headers" { format!("jsonb_build_object('mark', {text})") } else { text }
 }
 
-/// pg_queue with so many jobs waiting.
+/// pg_queue with this many waiting jobs.
 fn filled(jobs: usize) -> Result<Contender> {
     let (ours, payload) = (ours("", DEFAULTS)?, Payload::new().sql());
     ours.server.execute_with(include_str!("sql/ours-filled.sql"), &[("jobs", &jobs), ("payload", &payload)])?;
@@ -166,11 +167,11 @@ fn floor() -> Result<Contender> {
     Contender::new(Server::plain(""), Verbs::of(Takes::Sent, "", &[FLOOR]))
 }
 
-/// The articles' table without jobs.
+/// The table of the articles without jobs.
 ///
-/// Not tuned, the claim's limit is a parameter, as libraries send it, and the planner is free: for an unknown limit it
-/// would join with the whole table, so it makes a new plan for each claim. Tuned, the limit is a constant and other
-/// plans than by the index are forbidden, so that the plan is made once and is the best.
+/// Not tuned: the claim's limit is a parameter, as libraries send it, and the planner is free. For an unknown limit its
+/// generic plan would join the whole table, so it plans each claim anew. Tuned: the limit is a constant, and only plans
+/// by the index are allowed, so that one plan serves all claims and is the best.
 fn articles(is_tuned: bool) -> Result<Contender> {
     let (tuned, limit) =
         if is_tuned { (include_str!("sql/articles-tuned.sql"), "{batch}") } else { ("", "$1::integer") };
@@ -178,7 +179,7 @@ fn articles(is_tuned: bool) -> Result<Contender> {
     Contender::new(Server::plain(""), verbs.with("columns", "id, payload"))
 }
 
-/// The articles' table with a backlog.
+/// The table of the articles with a backlog.
 fn backlog(is_tuned: bool) -> Result<Contender> {
     let (articles, payload) = (articles(is_tuned)?, Payload::new().sql());
     articles
@@ -187,14 +188,14 @@ fn backlog(is_tuned: bool) -> Result<Contender> {
     Ok(articles)
 }
 
-/// A server with a queue in which so many jobs wait for next year.
+/// A server with a queue in which this many jobs wait for next year.
 fn with_far(jobs: usize) -> Result<Contender> {
     let ours = ours("", DEFAULTS)?;
     ours.server.execute_with(include_str!("sql/ours-far.sql"), &[("queue", &QUEUE), ("jobs", &jobs)])?;
     Ok(ours)
 }
 
-/// Microseconds since 1970, as the server counts them.
+/// Microseconds since 1970.
 pub fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }

@@ -1,4 +1,4 @@
-//! Runs the cells that are wanted, one after the other, and judges what they found.
+//! Runs the selected cells one after the other, and judges their results.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,17 @@ use crate::options::Options;
 use crate::statistics::ratios;
 use crate::targets::{self, Bound, Target, at_least, at_most};
 
-/// What the others of a cell are held against, if it is there.
+/// The contenders of a cell are compared with the first one of these that it has.
 const BASES: [&str; 6] = ["floor", "shallow", "still", "plain", "plain-hundreds", "ours"];
 
-/// A target of cells with turns: cells, contenders, what they are held against, figure, bound.
+/// A target of cells with turns: cells, contenders, base, figure, bound.
 type Wanted =
     (&'static [&'static str], &'static [&'static str], &'static str, (&'static str, fn(&Sample) -> f64), Bound);
 
 const BATCHES: &[&str] = &["batch-2", "batch-4"];
 const OURS: &[&str] = &["ours", "ours-retention-0"];
 
-/// In the last two, contenders differ in their backlog.
+/// In the last two cells, contenders differ in their backlog.
 const TARGETS: [Wanted; 10] = [
     (&["single"], OURS, "floor", ("rate", Sample::rate), at_least(0.95)),
     (&["single"], OURS, "floor", ("WAL", Sample::wal), at_most(1.1)),
@@ -37,7 +37,7 @@ const TARGETS: [Wanted; 10] = [
     (&["delayed-far-single", "delayed-far-batch"], &["far"], "ours", ("rate", Sample::rate), at_least(0.95)),
 ];
 
-/// Measures and reports. True if all targets were reached.
+/// Measures and reports. Returns true if all targets were reached.
 pub fn run(options: &Options) -> Result<bool> {
     let mut bench = Bench { options, contenders: HashMap::new(), targets: Vec::new(), noise: (0.0, 0.0) };
     for cell in cells::ALL {
@@ -59,9 +59,8 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 impl Bench<'_> {
-    /// Contenders take turns, round by round, so that whatever disturbs the machine disturbs all of them. A cell's
-    /// rounds follow each other: else tables that need vacuum would rest while others have their turns in other cells,
-    /// or suffer from what they did there themselves.
+    /// Contenders take turns in each round, so that a disturbance of the machine hits all of them. The rounds of a cell
+    /// follow each other. Otherwise tables that need vacuum would rest during other cells.
     fn turns(&mut self, cell: &Cell, clients: usize, work: Work, who: &[&'static str]) -> Result<()> {
         let is_wanted = |who: &&&str| self.options.wants(&format!("{}/{who}", cell.name));
         let who: Vec<&'static str> = who.iter().filter(is_wanted).copied().collect();

@@ -1,5 +1,5 @@
-//! A server for one contender: its own, so that what the others leave behind (dead rows, WAL, dirty pages) and
-//! what runs for them in the background is neither paid nor counted here. An idle server costs nothing.
+//! A server for one contender. So nobody else pays for its dead rows, WAL, dirty pages and background processes. An
+//! idle server costs nothing.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -12,8 +12,8 @@ use queue_tests::Cluster;
 use crate::error::Result;
 use crate::{client, cpu};
 
-/// As on a small machine in production. Checkpoints come by the amount of WAL only: one that comes by the clock
-/// would hit somebody's turn and not the others'.
+/// Settings of a small machine in production. Only the amount of WAL causes checkpoints: a timed checkpoint would hit
+/// one contender's turn.
 const CONF: &str = "
 synchronous_commit = off
 shared_buffers = '512MB'
@@ -21,26 +21,26 @@ max_wal_size = '4GB'
 checkpoint_timeout = '1h'
 ";
 
-/// A running server and a connection for looking at it.
+/// A running server and a connection for observing it.
 pub struct Server {
     pub cluster: Cluster,
     observer: RefCell<Client>,
 }
 
 impl Server {
-    /// A server with pg_queue in it, and with these lines in its postgresql.conf.
+    /// Starts a server with pg_queue, and with these lines in its postgresql.conf.
     pub fn with_extension(lines: &str) -> Result<Self> {
         let server = Self::start(Cluster::on_disk().conf(lines));
         server.execute("CREATE EXTENSION pg_queue")?;
         Ok(server)
     }
 
-    /// A server without pg_queue, with these lines.
+    /// Starts a server without pg_queue, with these lines.
     pub fn plain(lines: &str) -> Self {
         Self::start(Cluster::on_disk().conf("shared_preload_libraries = ''").conf(lines))
     }
 
-    /// A server with this extension; `None` where it is not installed.
+    /// Starts a server with this extension. `None` if it is not installed.
     pub fn with_peer(extension: &str) -> Result<Option<Self>> {
         if extension == "pg_queue" {
             return Self::with_extension("").map(Some);
@@ -53,7 +53,7 @@ impl Server {
         Ok(is_there.then_some(server))
     }
 
-    /// True if this extension could be created.
+    /// Returns true if this extension could be created.
     pub fn has(&self, extension: &str) -> Result<bool> {
         let found = "SELECT FROM pg_available_extensions WHERE name = $1";
         Ok(self.observer.borrow_mut().query_opt(found, &[&extension])?.is_some())
@@ -65,13 +65,13 @@ impl Server {
         Self { cluster, observer }
     }
 
-    /// Runs statements that prepare the server. Between two transactions is an empty line.
+    /// Runs statements that prepare the server. An empty line separates two transactions.
     pub fn execute(&self, sql: &str) -> Result<()> {
         let mut client = self.observer.borrow_mut();
         Ok(sql.split("\n\n").try_for_each(|transaction| client.batch_execute(transaction))?)
     }
 
-    /// Runs such statements with these values in the places of `{name}`.
+    /// Runs such statements, with these values in place of `{name}`.
     pub fn execute_with(&self, sql: &str, values: &[(&str, &dyn Display)]) -> Result<()> {
         let put =
             |sql: String, (name, value): &(&str, &dyn Display)| sql.replace(&format!("{{{name}}}"), &value.to_string());
@@ -83,14 +83,14 @@ impl Server {
         Ok(self.cluster.config().connect(NoTls)?)
     }
 
-    /// A session that looks once and then does nothing: no vacuum removes what has died since.
+    /// Returns a session with an open snapshot: vacuum removes no row that dies from now on.
     pub fn snapshot(&self) -> Result<Client> {
         let mut session = self.connect()?;
         session.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")?;
         Ok(session)
     }
 
-    /// A connection for taking turns, whose commits wait for the disk or not.
+    /// Returns a connection for turns. Its commits wait for the disk or not.
     pub fn client(&self, is_durable: bool) -> Result<client::Client> {
         let mut client = client::Client::connect(&self.cluster.config())?;
         let setting = if is_durable { "on" } else { "off" };
@@ -98,7 +98,7 @@ impl Server {
         Ok(client)
     }
 
-    /// Prints the last lines of the server's log, when something went wrong.
+    /// Prints the last lines of the server's log after an error.
     pub fn print_log_end(&self, who: &str) {
         let log = self.cluster.log();
         let lines: Vec<&str> = log.lines().collect();
@@ -108,17 +108,17 @@ impl Server {
         );
     }
 
-    /// CPU time that the server has used since its start, in seconds.
+    /// Returns the CPU time that the server has used since its start, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         cpu::server_seconds(self.cluster.postmaster_pid())
     }
 
-    /// A number that a query returns.
+    /// Returns the number that a query returns.
     pub fn number(&self, sql: &str) -> Result<i64> {
         Ok(self.observer.borrow_mut().query_one(sql, &[])?.try_get(0)?)
     }
 
-    /// Waits until it has nothing more to do, so that it does not do it in somebody else's turn.
+    /// Waits until the server has no work left. Otherwise it would work during another contender's turn.
     pub fn settle(&self) {
         const LOOK: Duration = Duration::from_millis(100);
         const AT_MOST: Duration = Duration::from_secs(5);
@@ -135,7 +135,7 @@ impl Server {
     }
 }
 
-/// What servers have used.
+/// What the servers have used.
 #[derive(Clone, Copy, Default)]
 pub struct Cost {
     pub cpu_seconds: f64,
@@ -144,7 +144,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// All that these servers have used since their start.
+    /// Returns what these servers have used since their start.
     pub fn of(servers: &[&Server]) -> Result<Self> {
         let mut sum = Self::default();
         for server in servers {

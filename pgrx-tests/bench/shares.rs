@@ -1,5 +1,5 @@
-//! How groups share: what tenants with weights start over time, the last of them comes later, and how soon the job of a
-//! quiet tenant is next behind the backlog of another one.
+//! Measures how groups share. Shows the started jobs of tenants with weights over time; the last tenant joins later.
+//! Measures how soon the job of a quiet tenant is next behind the backlog of another tenant.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use crate::server::Server;
 use crate::statistics::median;
 use crate::targets::at_most;
 
-/// Tenants, each with its weight. The last one comes when the others have started some of their jobs.
+/// Tenants with their weights. The last one joins when the others have started some of their jobs.
 const TENANTS: [(&str, f64); 3] = [("weight 1", 1.0), ("weight 3", 3.0), ("weight 1, comes later", 1.0)];
 const BATCH: usize = 100;
-/// The jobs of a point of the chart.
+/// The number of jobs between two points of the chart.
 const WINDOW: usize = 2_000;
 
 fn fill(client: &mut Client, queue: &str, group: &str, jobs: usize) -> Result<()> {
@@ -41,7 +41,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 fn over_time(bench: &mut Bench, client: &mut Client) -> Result<()> {
     let windows = bench.options.scale(40, 12);
     client.batch_execute("SELECT queue.create('shares', fair_share => 'jobs', retention => '0')")?;
-    // The first claim makes what memory knows of groups.
+    // The first claim reads the groups into memory.
     client.batch_execute("SELECT FROM queue.claim('shares')")?;
     for (tenant, weight) in TENANTS {
         client.batch_execute(&format!("SELECT queue.weigh('shares', '{tenant}', {weight})"))?;

@@ -1,6 +1,6 @@
-//! Medians and such, and what they are taken of.
+//! Medians and quantiles of samples.
 
-/// The value below which this share of the values lies; NaN of none.
+/// Returns the value below which this share of the values lies. NaN if there are no values.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -8,23 +8,23 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// The middle one of the values; NaN of none.
+/// Returns the median. NaN if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let (low, high) = (quantile(values, 0.5), -quantile(&values.iter().map(|v| -v).collect::<Vec<_>>(), 0.5));
     (low + high) / 2.0
 }
 
-/// The median of a figure.
+/// Returns the median of a figure.
 pub fn median_of<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     median(&samples.iter().map(figure).collect::<Vec<_>>())
 }
 
-/// One figure over another, round by round.
+/// Returns the ratio of two figures in each round.
 pub fn ratios<T>(ones: &[T], others: &[T], figure: impl Fn(&T) -> f64) -> Vec<f64> {
     ones.iter().zip(others).map(|(one, other)| figure(one) / figure(other)).collect()
 }
 
-/// Three quantiles as text.
+/// Returns three quantiles as text.
 pub fn spread(values: &[f64], unit: &str) -> String {
     let at = |share| quantile(values, share);
     format!("p50 {:.0} {unit}, p95 {:.0} {unit}, p99 {:.0} {unit}", at(0.5), at(0.95), at(0.99))

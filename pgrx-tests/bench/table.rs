@@ -3,7 +3,7 @@
 /// A column: its title, its width, and the decimals of its figures.
 pub type Column = (&'static str, usize, usize);
 
-/// A table with a column of names, which is so wide, and columns of figures.
+/// A table: a column of names with this width, and columns of figures.
 pub struct Table {
     names: usize,
     columns: Vec<Column>,
@@ -18,7 +18,7 @@ impl Table {
         Self { names, columns: columns.to_vec() }
     }
 
-    /// Prints a line. A figure that is not there, a NaN, stays blank.
+    /// Prints a line. A missing figure, a NaN, stays blank.
     pub fn row(&self, name: &str, figures: &[f64]) {
         print!("{:1$}", format!("  {name}"), self.names);
         for (figure, &(_, width, digits)) in figures.iter().zip(&self.columns) {

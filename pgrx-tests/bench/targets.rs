@@ -1,4 +1,4 @@
-//! What must be reached, and what should be.
+//! Targets, which must be reached, and goals, which should be.
 
 use crate::statistics::{median, quantile};
 
@@ -12,12 +12,12 @@ pub struct Target {
     bound: Bound,
 }
 
-/// What is asked for.
+/// A required bound.
 #[derive(Clone, Copy)]
 pub struct Bound {
     value: f64,
     is_upper: bool,
-    /// A goal may be missed.
+    /// A goal, which may be missed.
     is_goal: bool,
 }
 
@@ -30,20 +30,20 @@ pub const fn at_most(value: f64) -> Bound {
 }
 
 impl Bound {
-    /// Not a must, but what lies beyond.
+    /// Adds a goal.
     pub const fn goal(self) -> Self {
         Self { is_goal: true, ..self }
     }
 }
 
 impl Target {
-    /// A target, unless there are no values.
+    /// Adds a target, unless there are no values.
     pub fn new(what: impl Into<String>, values: &[f64], bound: Bound) -> Option<Self> {
         let range = (quantile(values, 0.0), quantile(values, 1.0));
         (!values.is_empty()).then(|| Self { what: what.into(), value: median(values), range, bound })
     }
 
-    /// True if the median is within the bound, or need not be.
+    /// Returns true if the median is within the bound, or if it is a goal.
     pub fn is_met(&self) -> bool {
         self.bound.is_goal || self.is_reached()
     }
@@ -53,7 +53,7 @@ impl Target {
     }
 }
 
-/// Prints a line for each target: goals are not counted as failures.
+/// Prints a line for each target. A missed goal does not count as a failure.
 pub fn print(targets: &[Target]) {
     if targets.is_empty() {
         return;

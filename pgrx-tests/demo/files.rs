@@ -9,10 +9,10 @@ use flate2::read::MultiGzDecoder;
 /// Where Debian keeps its documentation.
 pub const SYSTEM: [&str; 2] = ["/usr/share/common-licenses", "/usr/share/doc"];
 
-/// Longer texts are cut: a tsvector has at most a megabyte, and a text may have more in it than its own length.
+/// Longer texts are cut: a tsvector has at most a megabyte, and may be longer than its text.
 const LONGEST: u64 = 512 << 10;
 
-/// All files below [`SYSTEM`] and the project's documentation: `docs`, and whatever else is written in Markdown.
+/// Returns all files below [`SYSTEM`], and the project's documentation: `docs` and all other Markdown.
 pub fn find() -> Vec<PathBuf> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let mut found = Vec::new();
@@ -26,8 +26,8 @@ pub fn find() -> Vec<PathBuf> {
     found
 }
 
-/// Adds the files below a folder, in order. Links are not followed, or a file might be found twice. Neither hidden
-/// folders nor those of cargo are looked into; folders that we may not read count as empty.
+/// Adds the files below a folder, in order. Links are not followed, so that no file is found twice. Hidden folders and
+/// those of cargo are skipped. An unreadable folder counts as empty.
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = folder.read_dir() else { return };
     if folder.join("CACHEDIR.TAG").exists() {
@@ -45,8 +45,8 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text of a file, decompressed, its beginning if it is long. `None` if it is not text in UTF-8 or we may not
-/// read it.
+/// Returns the decompressed text of a file, or the beginning of a long one. `None` if the file is not text in UTF-8, or
+/// cannot be read.
 pub fn text(path: &Path) -> Option<String> {
     let file = File::open(path).ok()?;
     let mut reader: Box<dyn Read> = match path.extension() {
@@ -55,13 +55,13 @@ pub fn text(path: &Path) -> Option<String> {
     };
     let mut bytes = Vec::new();
     reader.as_mut().take(LONGEST).read_to_end(&mut bytes).ok()?;
-    // The last character may have been cut.
+    // The last character may be incomplete.
     if let Err(error) = str::from_utf8(&bytes)
         && error.error_len().is_none()
     {
         bytes.truncate(error.valid_up_to());
     }
-    // Neither text nor jsonb can hold it.
+    // Neither text nor jsonb can store this character.
     bytes.retain(|&byte| byte != 0);
     String::from_utf8(bytes).ok()
 }

@@ -1,6 +1,6 @@
-//! A shop's queues under load, for the dashboard: what is produced, and workers that now and then fail.
+//! The queues of a shop under load, for the dashboard: producers, and workers that sometimes fail.
 //!
-//! `demo web` starts a server, this load and `pg_queue_web`, and shows where to look, until it is stopped.
+//! `demo web` starts a server, this load and `pg_queue_web`, and prints the address. It runs until it is stopped.
 
 use std::process::{Command, Stdio};
 use std::thread::{scope, sleep};
@@ -41,12 +41,12 @@ const TICK: Duration = Duration::from_millis(250);
 struct Kind {
     queue: &'static str,
     workers: usize,
-    /// Milliseconds that a job takes, from and to.
+    /// The shortest and the longest duration of a job in milliseconds.
     takes: (i64, i64),
-    /// Of a hundred attempts so many fail.
+    /// The failed attempts in percent.
     fails: u64,
     errors: &'static [&'static str],
-    /// Whether jobs report how far they are.
+    /// True if jobs report their progress.
     reports: bool,
 }
 
@@ -98,7 +98,7 @@ const KINDS: [Kind; 6] = [
     },
 ];
 
-/// Runs all of it until the dashboard ends.
+/// Runs everything until the dashboard ends.
 pub fn run(args: &[&str]) -> bool {
     println!("starting a server");
     let cluster = Cluster::on_disk().conf("shared_buffers = '128MB'").conf("synchronous_commit = off").start();
@@ -129,7 +129,7 @@ pub fn run(args: &[&str]) -> bool {
     is_well
 }
 
-/// Does it until the connection ends.
+/// Repeats it until the connection ends.
 fn endless(cluster: &Cluster, name: &str, mut run: impl FnMut(&mut Client) -> Result<(), postgres::Error>) {
     let mut config = cluster.config();
     config.dbname(DATABASE).application_name(name);
@@ -138,11 +138,11 @@ fn endless(cluster: &Cluster, name: &str, mut run: impl FnMut(&mut Client) -> Re
     }
 }
 
-/// Orders that come and go through the day, and what else a shop has to do.
+/// Produces orders, more or fewer through the day, and the other jobs of a shop.
 fn produce(client: &mut Client) -> Result<(), postgres::Error> {
     let (mut random, begun) = (Random::new(7), Instant::now());
     for tick in 0_u64.. {
-        // A wave of some minutes with noise on it.
+        // A wave of some minutes, with noise.
         let wave = 1.0
             + 0.6 * (begun.elapsed().as_secs_f64() / 200.0).sin()
             + 0.3 * (begun.elapsed().as_secs_f64() / 31.0).sin();
@@ -218,7 +218,7 @@ fn work(client: &mut Client, kind: &Kind, name: &str, random: &mut Random) -> Re
             client.execute("SELECT queue.complete($1, '{\"ok\": true}')", &[&id])
         };
         match ended {
-            // The job was ended in the dashboard.
+            // Someone has ended the job in the dashboard.
             Err(e) if e.code().is_some_and(|code| matches!(code.code(), "QJ001" | "55006")) => {}
             other => drop(other?),
         }

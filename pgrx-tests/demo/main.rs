@@ -1,11 +1,11 @@
-//! The demo: makes the documentation of this machine searchable, one job per file, on a throw-away server.
+//! The demo makes the documentation of this machine searchable, one job per file, on a throw-away server.
 //!
 //! The [`producer`] enqueues every text file that [`files`] finds. Four [`worker`]s, each a [`process`] of its own,
-//! claim and index them. In the middle one of them is killed, and one job can never succeed.
-//! Nobody looks after either: the lease and the retries do. At the end a search (`report.sql`), and the proof
-//! that each file was indexed exactly once ([`proof`]).
+//! claim the files and index them. One worker is killed in the middle, and one job can never succeed. The lease and the
+//! retries take care of both. At the end there is a search (`report.sql`), and the proof that each file was indexed
+//! exactly once ([`proof`]).
 //!
-//! `make demo`, or with another limit than 5,000 files: `make demo ARGS='--files 500'`. `make web` is [`live`]: the
+//! Run `make demo`, or `make demo ARGS='--files 500'` for another limit than 5,000 files. `make web` runs [`live`]: the
 //! dashboard over queues under load.
 
 mod files;
@@ -27,9 +27,9 @@ use process::{DATABASE, Worker};
 const WORKERS: usize = 4;
 const DEFAULT_LIMIT: usize = 5_000;
 
-/// How often the table of the progress gets a line.
+/// The pause between two lines of progress.
 const TICK: Duration = Duration::from_secs(2);
-/// When nothing has changed for so long, something is wrong.
+/// If nothing changes for this time, something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SETUP: &str = "
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     if demo(limit) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// From the empty cluster to the proof, and whether it holds.
+/// Runs the demo on an empty cluster. Returns whether the proof holds.
 fn demo(limit: usize) -> bool {
     let found = files::find();
     println!("{} files below the project and {}", found.len(), files::SYSTEM.join(", "));
@@ -75,14 +75,14 @@ fn demo(limit: usize) -> bool {
     let mut workers: Vec<Worker> = (1..=WORKERS).map(|number| Worker::start(&cluster, number)).collect();
     let claims = workers[0].claims();
     let victim = &workers[0];
-    // A third of what it might do has been done by then.
+    // A third of the jobs have run now.
     let busy = found.len() / WORKERS / 3;
 
     let (enqueued, hopeless, killed) = scope(|scope| {
         let producer = scope.spawn(|| producer::produce(&mut cluster.connect_to(DATABASE), found));
         let killer = scope.spawn(|| victim.kill_at_work(&cluster, claims, busy));
         watch(&mut client, found.len() as i64, || producer.is_finished());
-        // Idle workers hold nothing and may be ended at any time.
+        // Idle workers hold no job and may be ended at any time.
         workers.iter().for_each(|worker| worker.end(&cluster));
         let (enqueued, hopeless) = producer.join().expect("the producer");
         (enqueued, hopeless, killer.join().expect("the killer"))
@@ -92,14 +92,14 @@ fn demo(limit: usize) -> bool {
     proof::holds(&mut client, &enqueued, hopeless, killed)
 }
 
-/// Shows the progress until nothing waits or runs any more and `is_over` says that nothing will.
+/// Shows the progress until no job waits or runs and `is_over` returns true.
 fn watch(client: &mut Client, most: i64, is_over: impl Fn() -> bool) {
     println!("seconds  enqueued  ready  running  retrying  dead  indexed  per second  of all");
     let start = Instant::now();
     let (mut before, mut looked, mut changed) = ([0; 6], start, start);
     loop {
         sleep(TICK);
-        // First this, then the numbers: what was enqueued before it was over is among them.
+        // Asks first and counts afterwards, so that the numbers include all enqueued jobs.
         let is_over = is_over();
         let row = client
             .query_one(
@@ -110,7 +110,7 @@ fn watch(client: &mut Client, most: i64, is_over: impl Fn() -> bool) {
             .expect("the statistics");
         let now: [i64; 6] = std::array::from_fn(|column| row.get(column));
         let [enqueued, ready, running, retrying, dead, completed] = now;
-        // Some of the files are no text: how many there are is known at the end.
+        // Some files are no text, so the number of jobs is only known at the end.
         let total = if is_over { enqueued } else { most.max(enqueued) };
         let speed = (completed - before[5]) as f64 / looked.elapsed().as_secs_f64();
         println!(
@@ -131,7 +131,7 @@ fn watch(client: &mut Client, most: i64, is_over: impl Fn() -> bool) {
     }
 }
 
-/// A bar of so many of all.
+/// Draws a bar for a share of a total.
 fn bar(done: i64, all: i64) -> String {
     const WIDTH: i64 = 24;
     let all = all.max(1);

@@ -1,4 +1,4 @@
-//! The workers' processes, as their parent sees them, and how one of them comes to its end.
+//! The processes of the workers, and how one of them is killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{ChildStdout, Command, Stdio};
@@ -16,7 +16,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts one. The first is to be the victim, and what it prints is read: which file it has just claimed.
+    /// Starts a process. The first one will be the victim. The demo reads its output, which says which file it has
+    /// claimed.
     pub fn start(cluster: &Cluster, number: usize) -> Self {
         let name = format!("worker-{number}");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -30,22 +31,23 @@ impl Worker {
         self.process.id().try_into().expect("a process id")
     }
 
-    /// What the victim prints.
+    /// The output of the victim.
     pub fn claims(&mut self) -> ChildStdout {
         self.process.stdout.take().expect("the victim's output, once")
     }
 
-    /// Ends it.
+    /// Ends the process.
     pub fn end(&self, cluster: &Cluster) {
         cluster.signal("TERM", self.pid());
     }
 
-    /// Lets it do `busy` jobs and then kills it, with SIGKILL, in the middle of one; returns that job's id, or
-    /// `None` if there were not enough of them.
+    /// Waits for `busy` jobs and then kills the process, by SIGKILL, in the middle of one. Returns that job's id, or
+    /// `None` if there were not enough jobs.
     pub fn kill_at_work(&self, cluster: &Cluster, claims: ChildStdout, busy: usize) -> Option<i64> {
         let mut client = cluster.connect_to(DATABASE);
         for _claim in BufReader::new(claims).lines().skip(busy) {
-            // It may be about to complete the job: so stop it, and let it go on if it no longer holds one.
+            // The process may be about to complete the job. So it is stopped first, and continues if it no longer holds
+            // a job.
             cluster.signal("STOP", self.pid());
             wait::until("the server has done all that it was told", || {
                 let sql = "SELECT FROM pg_stat_activity WHERE application_name = $1 AND state <> 'active'";

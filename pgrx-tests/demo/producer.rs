@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use crate::files;
 
-/// A payload that cannot be indexed, among those of the files: see [`hopeless_text`].
+/// The payload, among those of the files, that cannot be indexed: see [`hopeless_text`].
 pub const HOPELESS: &str = "(made up) hopeless.txt";
 
-/// Each call of `enqueue_many` adds at most so many jobs, or few more than so many bytes of text.
+/// Each call of `enqueue_many` adds at most this many jobs, or slightly more than this many bytes of text.
 const CHUNK_JOBS: usize = 100;
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Enqueues the files that are text, and between them the hopeless one. Returns the paths of the former and the job
-/// of the latter.
+/// Enqueues the files that are text, and the hopeless text between them. Returns the paths of the files and the job of
+/// the hopeless text.
 pub fn produce(client: &mut Client, found: &[PathBuf]) -> (Vec<String>, i64) {
     let start = Instant::now();
     let (first, second) = found.split_at(found.len() / 2);
@@ -59,7 +59,7 @@ fn enqueue(client: &mut Client, payloads: &[Json<Value>]) -> Vec<Row> {
     client.query("SELECT queue.enqueue_many('index_files', $1)", &[&payloads]).expect("the jobs' ids")
 }
 
-/// More different words than a tsvector can hold.
+/// Returns a text with more different words than a tsvector can hold.
 fn hopeless_text() -> String {
     (0..150_000).map(|number| format!("word{number} ")).collect()
 }

@@ -4,7 +4,7 @@ use postgres::Client;
 
 use crate::producer::HOPELESS;
 
-/// Prints what was proved, or was not, line by line; true if all of it was.
+/// Prints line by line what was proved or not. Returns true if everything was.
 pub fn holds(client: &mut Client, enqueued: &[String], hopeless: i64, killed: Option<i64>) -> bool {
     let checks = [once(client, enqueued), handed_on(client, killed), given_up(client, hopeless), all_over(client)];
     println!();
@@ -18,7 +18,7 @@ pub fn holds(client: &mut Client, enqueued: &[String], hopeless: i64, killed: Op
 
 type Check = (bool, String);
 
-/// The rows of `document` against the list of the files that were enqueued.
+/// Compares the rows of `document` with the list of enqueued files.
 fn once(client: &mut Client, enqueued: &[String]) -> Check {
     let row = client
         .query_one(
@@ -42,7 +42,7 @@ fn once(client: &mut Client, enqueued: &[String]) -> Check {
     )
 }
 
-/// The job of the killed worker was done by another one, once its lease was over.
+/// Another worker has done the job of the killed worker after its lease.
 fn handed_on(client: &mut Client, killed: Option<i64>) -> Check {
     let Some(job) = killed else { return (false, "no worker was killed at work".to_owned()) };
     let sql = "SELECT state, coalesce(worker, 'nobody') FROM queue.attempts WHERE job_id = $1 ORDER BY attempt";
@@ -59,7 +59,7 @@ fn handed_on(client: &mut Client, killed: Option<i64>) -> Check {
     )
 }
 
-/// The hopeless job was tried as often as the queue says, and left nothing.
+/// The hopeless job was tried as often as the queue says, and has left nothing.
 fn given_up(client: &mut Client, job: i64) -> Check {
     let row = client
         .query_one(

@@ -1,5 +1,5 @@
-//! A worker: an ordinary client of the database. Nothing of it knows about the other workers, or what happens
-//! to a job when it is killed.
+//! A worker: an ordinary client of the database. It does not know about other workers, nor what happens to its job if
+//! it is killed.
 
 use std::convert::Infallible;
 use std::env::var;
@@ -7,7 +7,7 @@ use std::env::var;
 use postgres::{Client, Error, NoTls, Row};
 use queue_tests::error;
 
-/// Claims one file after the other and indexes it, until the connection or the process ends.
+/// Claims and indexes one file after the other, until the connection or the process ends.
 pub fn run(name: &str) -> Result<Infallible, Error> {
     let [host, port, user, database] =
         ["PGHOST", "PGPORT", "PGUSER", "PGDATABASE"].map(|name| var(name).expect("a setting of the connection"));
@@ -27,7 +27,7 @@ pub fn run(name: &str) -> Result<Infallible, Error> {
                 return Err(error);
             }
             let (attempt, attempts): (i32, i32) = (job.get("attempt"), job.get("max_attempts"));
-            // One write, as other workers print to the same place.
+            // One write: other workers print to the same terminal.
             let line =
                 format!("         {name}: {path}: attempt {attempt} of {attempts}: {}\n", error::message(&error));
             eprint!("{line}");
@@ -54,11 +54,11 @@ fn index(client: &mut Client, job: &Row, name: &str) -> Result<(), Error> {
     transaction.commit()
 }
 
-/// Tells the queue why, which decides whether there is another attempt, and when.
+/// Tells the queue the error. The queue decides whether and when it tries again.
 fn give_up(client: &mut Client, job: &Row, why: &Error) -> Result<(), Error> {
     let failed = client.execute("SELECT queue.fail($1, $2)", &[&job.get::<_, i64>("id"), &error::message(why)]);
     match failed {
-        // The lease was over: somebody else has the job.
+        // The lease has expired, and another worker has the job.
         Err(error) if error::code(&error) == "QJ001" => Ok(()),
         other => other.map(drop),
     }

@@ -1,21 +1,21 @@
-//! What befalls the primary.
+//! The events that hit the primary.
 
-/// What befalls the primary.
+/// The events that hit the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Event {
     Switchover,
     KillServer,
-    /// And the server that was promoted as well, soon after: while it may not have a synchronous standby yet.
+    /// The primary ends, and soon afterwards the promoted server, which may not have a synchronous standby yet.
     KillTwice,
-    /// The synchronous standby, and soon after it the primary.
+    /// The synchronous standby ends, and soon afterwards the primary.
     KillBoth,
-    /// And nothing starts it again before another server is promoted.
+    /// The primary ends. It is not started again before another server is promoted.
     KillPatroni,
-    /// It reaches neither the other nodes nor their etcd; clients still reach it.
+    /// The primary reaches neither the other nodes nor their etcd. Clients still reach it.
     CutOff,
-    /// Nothing reaches it any more.
+    /// Nobody reaches the primary.
     CutOffFromAll,
-    /// The whole node stands still, as a virtual machine that is paused, and goes on where it was.
+    /// The whole node stands still, as a paused virtual machine does, and continues later.
     Freeze,
 }
 
@@ -33,7 +33,7 @@ impl Event {
         }
     }
 
-    /// How many servers are promoted, one after the other.
+    /// Returns how many servers are promoted, one after the other.
     pub fn promotions(self) -> usize {
         if self == Self::KillTwice { 2 } else { 1 }
     }

@@ -1,4 +1,4 @@
-//! What befalls the primary, one after the other, and what is measured of it.
+//! Lets the events happen one after the other, and measures how the cluster recovers.
 
 use std::sync::atomic::Ordering;
 use std::thread::{scope, sleep};
@@ -16,34 +16,36 @@ use crate::node::{Member, Node};
 use crate::options::Options;
 use crate::place::{NO_SPLIT, NODES, Place};
 
-/// A promotion is to be followed by a claim within: the median of all, since a busy machine delays a single one.
+/// A claim must follow a promotion within this time. The median of all events counts, since a busy machine delays a
+/// single one.
 const CLAIM_WITHIN_MS: i64 = 1000;
 
-/// How long a node may take to come back; a split takes the `ttl` besides.
+/// How long a node may take to return. A split takes Patroni's `ttl` in addition.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const PRODUCERS: usize = 2;
 const WORKERS: usize = 4;
 
-/// What was measured of an event.
+/// The measurements of an event.
 struct Outcome {
     event: Event,
     /// From the event to the first claim on another server, in milliseconds.
     outage_ms: i64,
-    /// From the promotion's beginning to that claim; where the old server goes on taking calls, from its stop.
+    /// From the beginning of the promotion to that claim. If the old server still takes calls, the time begins when it
+    /// stops.
     promotion_ms: i64,
-    /// How the old primary came back.
+    /// How the old primary returned.
     rejoined: Rejoined,
-    /// It took over itself, since no other server had all that it had acknowledged.
+    /// It took over itself, because no other server had everything that it had acknowledged.
     is_same: bool,
-    /// More servers were promoted than the one that took over: what it acknowledged may be lost.
+    /// More servers were promoted than the one that took over. Acknowledged work may be lost.
     is_contested: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rejoined {
     ByRewind,
-    /// It had nothing that the new primary lacks.
+    /// The old primary had nothing that the new primary lacks.
     AsItWas,
     ByCopy,
 }
@@ -56,7 +58,7 @@ struct Drill<'a> {
     options: &'a Options,
 }
 
-/// Runs the drill, prints what came of it, and tells whether all of it is as promised.
+/// Runs the drill and prints the results. Returns true if all promises were kept.
 pub fn drill(place: &Place, options: &Options) -> bool {
     let nodes: Vec<Node> = (0..NODES).map(|number| Node::new(place, number)).collect();
     let start = Instant::now();
@@ -88,7 +90,8 @@ pub fn drill(place: &Place, options: &Options) -> bool {
             });
         }
         for event in events(place, options) {
-            // Some load between two events, and each time another moment of Patroni's cycle of two seconds.
+            // Lets the load run between two events. Each event comes at another moment of Patroni's cycle of two
+            // seconds.
             sleep(Duration::from_millis(2000 + random.below(2000)));
             let outcome = befall(&drill, event, &mut random);
             print_outcome(&outcome);
@@ -129,12 +132,12 @@ fn events(place: &Place, options: &Options) -> Vec<Event> {
     events.repeat(options.rounds)
 }
 
-/// The nodes as any of them sees them.
+/// Returns the nodes as one of them sees them.
 fn members(nodes: &[Node]) -> Vec<Member> {
     nodes.iter().map(Node::members).find(|members| !members.is_empty()).unwrap_or_default()
 }
 
-/// The primary of these members, if the others stream from it and one of them is synchronous.
+/// Returns the primary of these members, if the others stream from it and one of them is synchronous.
 fn whole(members: &[Member], nodes: &[Node]) -> Option<usize> {
     let leader = members.iter().find(|member| member.role == "leader")?;
     let is_well =
@@ -145,8 +148,8 @@ fn whole(members: &[Member], nodes: &[Node]) -> Option<usize> {
     is_whole.then(|| nodes.iter().position(|node| node.name() == leader.name)).flatten()
 }
 
-/// Waits until there is a primary, the others stream from it, and one of them is synchronous, as all of them see it:
-/// one that was cut off tells for a while of what it knew before. Returns which is the primary.
+/// Waits until all nodes agree that there is a primary, that the others stream from it, and that one of them is
+/// synchronous. A node that was cut off reports old facts for a while. Returns the primary.
 fn wait_whole(nodes: &[Node]) -> usize {
     let start = Instant::now();
     loop {
@@ -167,7 +170,7 @@ fn wait_whole(nodes: &[Node]) -> usize {
     }
 }
 
-/// Lets the event happen and waits until a server has taken over and all others are back.
+/// Lets the event happen. Waits until a server has taken over and all others have returned.
 fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
     let Drill { nodes, place, ledger, options } = drill;
     let old = wait_whole(nodes);
@@ -183,7 +186,8 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
         Event::KillServer | Event::KillTwice => nodes[old].kill_server(),
         Event::KillBoth => {
             nodes.iter().find(|node| node.name() == standby.name).expect("the standby's node").kill_server();
-            // Patroni names another standby within one or two of its cycles: the moment is before, amidst or after it.
+            // Patroni names another standby within one or two of its cycles. So this moment is before, during or after
+            // that.
             sleep(Duration::from_millis(random.below(5000)));
             nodes[old].kill_server();
         }
@@ -195,7 +199,7 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
             nodes[old].freeze(true);
         }
     }
-    // A server that is killed before it has a standby comes back by itself: no other one has what it acknowledged.
+    // A server that is killed before it has a standby restarts by itself: no other server has what it acknowledged.
     let (new, promoted_at) = wait_promotion(nodes, first, (event != Event::KillBoth).then_some(old));
     let (start, killed, new, promoted_at) = if event == Event::KillTwice {
         wait_claim(ledger, new, promoted_at);
@@ -209,9 +213,9 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
         (first, old, new, promoted_at)
     };
     let promoted_at = if event == Event::KillPatroni {
-        // Until now the old server took calls and acknowledged none, since no standby confirms its commits any more. A
-        // Patroni 3.0 that finds it running forgets for a moment which standbys it waits for, and it would acknowledge
-        // them all.
+        // Until now the old server took calls and acknowledged none, because no standby confirms its commits any more.
+        // A Patroni 3.0 that finds it running briefly forgets which standbys it waits for. Then the server would
+        // acknowledge all of them.
         if !options.no_fence {
             nodes[old].fence();
         }
@@ -251,7 +255,7 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
     }
 }
 
-/// Waits until a server, other than this one, becomes the primary: which, and when that began.
+/// Waits until a server other than this one becomes the primary. Returns the server and when its promotion began.
 fn wait_promotion(nodes: &[Node], since_ms: i64, except: Option<usize>) -> (usize, i64) {
     wait::within("a server is promoted", PATIENCE, || {
         let promoted = |node: usize| Some((node, promotions(&nodes[node]).into_iter().find(|&at| at >= since_ms)?));
@@ -259,12 +263,12 @@ fn wait_promotion(nodes: &[Node], since_ms: i64, except: Option<usize>) -> (usiz
     })
 }
 
-/// Waits until a job was claimed from the node, and returns when.
+/// Waits until a job was claimed from the node. Returns when.
 fn wait_claim(ledger: &Ledger, node: usize, since_ms: i64) -> i64 {
     wait::within("a job is claimed from it", PATIENCE, || ledger.first_claim(node, since_ms))
 }
 
-/// When the node's server was told to become the primary.
+/// Returns when the node's server was told to become the primary.
 fn promotions(node: &Node) -> Vec<i64> {
     log::times(&node.log(), "received promote request")
 }
@@ -285,7 +289,7 @@ fn print_outcome(outcome: &Outcome) {
     );
 }
 
-/// The median of the times from a promotion to the first claim.
+/// Returns the median of the times from a promotion to the first claim.
 fn median_ms(outcomes: &[Outcome]) -> i64 {
     let mut times: Vec<i64> = outcomes.iter().map(|outcome| outcome.promotion_ms).collect();
     times.sort_unstable();
@@ -305,7 +309,7 @@ fn print_verdict(verdict: &Verdict, faults: &[String]) {
     println!("queue.check:  {} faults", faults.len());
 }
 
-/// When and by which nodes was acknowledged what is lost.
+/// Returns when the lost work was acknowledged, and by which nodes.
 fn print_losses(facts: &[Fact], verdict: &Verdict) {
     for node in 0..NODES {
         let times = facts.iter().filter_map(|fact| match *fact {

@@ -1,4 +1,4 @@
-//! The ledger against the last primary: what is lost, what was done twice, which slots are missing.
+//! Compares the ledger with the last primary: lost work, work that was done twice, missing slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use postgres::Client;
 
 use crate::ledger::Fact;
 
-/// What was found; all lists are empty if all is well.
+/// The findings. All lists are empty if all promises were kept.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub enqueued: usize,
     pub completed: usize,
     pub slots: usize,
-    /// Tokens whose enqueue was acknowledged and that have no effect.
+    /// Tokens whose enqueue was acknowledged, but which have no effect.
     pub lost: Vec<i64>,
-    /// Jobs whose completion was acknowledged and that have no effect.
+    /// Jobs whose completion was acknowledged, but which have no effect.
     pub undone: Vec<i64>,
     /// Tokens with more than one effect.
     pub twice: Vec<i64>,
     /// Tokens with an effect that no client has sent.
     pub unknown: Vec<i64>,
-    /// Slots, in milliseconds, that have no effect or several.
+    /// Slots, in milliseconds, with no effect or several.
     pub slots_missing: Vec<i64>,
     pub slots_twice: Vec<i64>,
 }
@@ -39,14 +39,14 @@ pub fn effects(client: &mut Client) -> Vec<Effect> {
     rows.iter().map(|row| Effect { token: row.get(0), slot_ms: row.get(1), job_id: row.get(2) }).collect()
 }
 
-/// How often each is there.
+/// How often each of them occurs.
 fn counts(values: impl Iterator<Item = i64>) -> BTreeMap<i64, usize> {
     let mut counts = BTreeMap::new();
     values.for_each(|value| *counts.entry(value).or_default() += 1);
     counts
 }
 
-/// Slots come every so many milliseconds.
+/// Slots follow each other at this distance in milliseconds.
 pub fn judge(facts: &[Fact], effects: &[Effect], every_ms: i64) -> Verdict {
     let pick = |pick: fn(&Fact) -> Option<i64>| facts.iter().filter_map(pick).collect::<BTreeSet<i64>>();
     let asked = pick(|fact| if let Fact::Asked { token } = *fact { Some(token) } else { None });

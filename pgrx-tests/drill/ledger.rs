@@ -1,19 +1,19 @@
-//! What the clients were told, in a file that no server knows of. A line is written before the next call is made, so
-//! the ledger is never behind what a client relies on.
+//! What the servers have answered the clients, in a file that no server knows. A client writes a line before its next
+//! call. So the ledger always has what a client relies on.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// What a client was told.
+/// An answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// This token is about to be enqueued.
     Asked { token: i64 },
     /// Its enqueue was acknowledged at this time, in milliseconds, by this node.
     Enqueued { token: i64, at_ms: i64, node: usize },
-    /// The attempt was handed out.
+    /// A claim returned the attempt.
     Claimed { at_ms: i64, node: usize },
     /// The completion of the job was acknowledged.
     Completed { job_id: i64, at_ms: i64, node: usize },
@@ -25,7 +25,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty one, in this file.
+    /// Makes an empty ledger in this file.
     pub fn new(path: &Path) -> Self {
         let file = File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         Self { inner: Mutex::new((file, Vec::new())) }
@@ -38,12 +38,12 @@ impl Ledger {
         inner.1.push(fact);
     }
 
-    /// All facts, in their order.
+    /// Returns all facts in order.
     pub fn facts(&self) -> Vec<Fact> {
         self.inner.lock().expect("no client panics while it writes").1.clone()
     }
 
-    /// When this node first handed out a job at or after this time.
+    /// Returns when this node returned the first claimed job at or after this time.
     pub fn first_claim(&self, node: usize, since_ms: i64) -> Option<i64> {
         let facts = self.inner.lock().expect("no client panics while it writes");
         let times = facts.1.iter().filter_map(|fact| match *fact {

@@ -1,5 +1,6 @@
-//! The clients: producers, and workers whose completing transaction has an effect. They connect to whichever server
-//! takes writes, and do what applications are told to do: repeat what has a key, never repeat blindly what has none.
+//! The clients: producers, and workers whose completing transaction has an effect. They connect to the server that
+//! takes writes, and do what applications are advised to do: they repeat calls with a key, and never blindly repeat
+//! calls without one.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::sleep;
@@ -14,15 +15,15 @@ use crate::log::now_ms;
 use crate::node::PASSWORD;
 use crate::place::{NODES, Place};
 
-/// What there is to begin with. Nothing in it hides what is done twice: no key of `effect` is unique. Of the schedule
-/// each slot runs, however late.
+/// The objects at the beginning. Nothing hides work that is done twice: no key of `effect` is unique. Each slot of the
+/// schedule runs, however late.
 pub const SETUP: &str = "
 CREATE EXTENSION pg_queue;
 SELECT queue.create('drill', lease => '5 seconds', backoff => 'constant', backoff_base => '1 second');
 CREATE TABLE effect (token bigint, slot timestamptz, job_id bigint, attempt_id bigint);
 SELECT queue.schedule('tick', 'drill', every => '500 ms', missed => 'all');";
 
-/// How long a client that cannot go on waits before it tries again.
+/// The pause of a client that cannot continue, before it tries again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What all clients share.
@@ -31,12 +32,12 @@ pub struct Load<'a> {
     pub ledger: &'a Ledger,
     /// No more jobs are enqueued; workers go on.
     pub is_drained: AtomicBool,
-    /// All end.
+    /// All clients end.
     pub is_over: AtomicBool,
     next_token: AtomicI64,
 }
 
-/// A connection to the server that takes writes, if there is one. Each client asks the nodes in another order.
+/// Connects to the server that takes writes, if there is one. Each client asks the nodes in another order.
 pub fn connect(place: &Place, first: usize) -> Option<(Client, usize)> {
     let mut config = Config::new();
     for n in 0..NODES {
@@ -44,7 +45,7 @@ pub fn connect(place: &Place, first: usize) -> Option<(Client, usize)> {
     }
     config.port(5432).user("postgres").password(PASSWORD).dbname("postgres");
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    // A node that is cut off answers nothing, neither now nor in the middle of a call.
+    // A node that is cut off answers nothing, also not in the middle of a call.
     config.connect_timeout(Duration::from_millis(300)).tcp_user_timeout(Duration::from_secs(3));
     config.keepalives_idle(Duration::from_secs(2)).keepalives_interval(Duration::from_secs(1)).keepalives_retries(2);
     let mut client = config.connect(NoTls).ok()?;
@@ -59,11 +60,11 @@ impl<'a> Load<'a> {
         Self { place, ledger, is_drained, is_over, next_token: AtomicI64::new(1) }
     }
 
-    /// Enqueues a job after the other, as long as fewer than some hundred wait. Every second one has a key, and its
+    /// Enqueues one job after the other, as long as fewer than some hundred wait. Every second job has a key, and its
     /// enqueue is repeated until it is acknowledged.
     pub fn produce(&self, number: usize) {
         let mut connection = None;
-        // The token that was sent and not acknowledged, if it may be repeated.
+        // The token that was sent and not acknowledged, if its enqueue may be repeated.
         let mut open: Option<i64> = None;
         while !self.is_drained.load(Ordering::Relaxed) || open.is_some() {
             if self.is_over.load(Ordering::Relaxed) {
@@ -88,7 +89,7 @@ impl<'a> Load<'a> {
                 Ok(_) => {
                     self.ledger.note(Fact::Enqueued { token, at_ms: now_ms(), node: *node });
                     open = None;
-                    // Enough for the workers to be busy, and not more than they can do.
+                    // Enough jobs to keep the workers busy, and not more than they can do.
                     sleep(Duration::from_millis(4));
                 }
                 Err(_) => {
@@ -99,8 +100,8 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Claims a job after the other, writes its effect and completes it in one transaction. When the connection is
-    /// lost, it tries to complete what it has claimed over another one.
+    /// Claims one job after the other, writes its effect and completes it in one transaction. If the connection is
+    /// lost, it tries to complete the claimed job over another connection.
     pub fn work(&self, number: usize) {
         let mut connection: Option<(Client, usize)> = None;
         let mut claimed: Option<(i64, i64, String)> = None;
@@ -144,7 +145,7 @@ impl<'a> Load<'a> {
         let sql = format!("INSERT INTO effect VALUES ({effect}); SELECT queue.complete({id})");
         match client.batch_execute(&sql) {
             Ok(()) => self.ledger.note(Fact::Completed { job_id, at_ms: now_ms(), node }),
-            // The lease is lost, or an earlier try has counted: both are undone, this time.
+            // The lease is lost, or an earlier try has counted. Both writes are undone.
             Err(e) if error::code(&e) == "QJ001" => {}
             Err(e) => return Err(e),
         }
@@ -160,7 +161,7 @@ impl<'a> Load<'a> {
             client.batch_execute("SELECT queue.pause_schedule('tick')").ok()?;
             let sql =
                 "SELECT FROM queue.stats WHERE queue_name = 'drill' AND ready + scheduled + retrying + running > 0";
-            // Slots that were about to be fired when the schedule was paused.
+            // Slots that were about to fire when the schedule was paused.
             (start.elapsed() > Duration::from_secs(2) && client.query(sql, &[]).ok()?.is_empty()).then_some(())
         });
     }

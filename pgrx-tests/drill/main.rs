@@ -1,8 +1,8 @@
-//! The drill of a failover: three servers under Patroni, primaries that are switched over, killed and cut off, and
-//! clients that go on all the while. `make drill`; `docs/failover.md` has the configuration and what came of it.
+//! The failover drill: three servers under Patroni, primaries that are switched over, killed and cut off, and clients
+//! that continue all the time. Run it by `make drill`; `docs/failover.md` has the configuration and the results.
 //!
-//! The clients write into a [`ledger`] what they were told, outside of any database. At the end [`judge`] holds it
-//! against what the last primary has: that is all the drill believes.
+//! The clients write each answer into a [`ledger`] outside of any database. At the end [`judge`] compares it with the
+//! last primary. The drill believes nothing else.
 
 mod event;
 mod events;

@@ -15,16 +15,16 @@ use serde_json::Value;
 use crate::log;
 use crate::place::{NODES, Place};
 
-/// What `docs/failover.md` names, with its words in capitals to be filled in.
+/// The configuration in `docs/failover.md`. Its words in capitals are filled in.
 const PATRONI: &str = include_str!("../../docs/recipes/patroni.yml");
 
-/// For all roles: nobody but the drill can reach these servers.
+/// For all roles: only the drill can reach these servers.
 pub const PASSWORD: &str = "drilled";
 
-/// Debian's, which has what Patroni needs, wherever another Python may be the first.
+/// Debian's Python, which has what Patroni needs. Another Python may come first in the PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// One of the three.
+/// One of the three nodes.
 pub struct Node<'a> {
     place: &'a Place,
     number: usize,
@@ -109,8 +109,8 @@ impl<'a> Node<'a> {
         *self.patroni.lock().expect("one user") = Some(self.spawn(command, "log"));
     }
 
-    /// Ends a server that was left to itself at once, as `docs/failover.md` has it done before Patroni starts. What
-    /// waits for its commits is told nothing.
+    /// Ends a leftover server immediately, as `docs/failover.md` does before Patroni starts. Sessions that wait for
+    /// their commits get no answer.
     pub fn fence(&self) {
         let mut stop = self.place.command(self.number, self.place.bindir.join("pg_ctl"));
         stop.args(["stop", "-m", "immediate", "-D"]).arg(self.data());
@@ -125,7 +125,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Kills the server: its first process, and those that have not noticed.
+    /// Kills the server: its first process, and the processes that have not noticed.
     pub fn kill_server(&self) {
         let postmaster = self.postmaster().expect("a server to kill");
         signal("KILL", postmaster);
@@ -134,7 +134,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Has all of the node's processes stand still, or go on.
+    /// Stops all of the node's processes, or lets them continue.
     pub fn freeze(&self, is_frozen: bool) {
         let started = [&self.etcd, &self.patroni].map(|child| child.lock().expect("one user").as_ref().map(Child::id));
         let started = started.into_iter().flatten().filter_map(|pid| i32::try_from(pid).ok());
@@ -156,19 +156,19 @@ impl<'a> Node<'a> {
             .collect()
     }
 
-    /// The version of this node's Patroni, as it tells it.
+    /// Returns the version of this node's Patroni, as it reports it.
     pub fn patroni_version(&self) -> Option<String> {
         let (_, answer) = self.ask("GET", "/patroni", "")?;
         let answer: Value = serde_json::from_str(&answer).ok()?;
         Some(answer["patroni"]["version"].as_str()?.to_owned())
     }
 
-    /// What Patroni and the server have logged.
+    /// Returns what Patroni and the server have logged.
     pub fn log(&self) -> String {
         log::read(&self.dir.join("log"))
     }
 
-    /// Asks this node's Patroni: the status and the answer.
+    /// Asks this node's Patroni. Returns the status and the answer.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
         let address: SocketAddr = format!("{}:8008", self.address()).parse().expect("an address");
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
@@ -183,7 +183,7 @@ impl<'a> Node<'a> {
         Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
-    /// What this node's Patroni knows of all.
+    /// Returns what this node's Patroni knows of all nodes.
     pub fn members(&self) -> Vec<Member> {
         let answer = self.ask("GET", "/cluster", "").map(|(_, body)| body).unwrap_or_default();
         let Ok(Value::Object(answer)) = serde_json::from_str(&answer) else { return Vec::new() };
@@ -205,7 +205,7 @@ impl Drop for Node<'_> {
     fn drop(&mut self) {
         self.kill_patroni();
         for process in self.postmaster().into_iter().chain(self.processes()) {
-            // A stale file may name a process that is none of ours.
+            // A stale file may name a process of another program.
             let is_ours = fs::read_link(format!("/proc/{process}/cwd")).is_ok_and(|cwd| cwd == self.data());
             if is_ours {
                 signal("KILL", process);

@@ -1,12 +1,12 @@
-//! Where the drill runs: a folder, and where the machine allows namespaces of its own, in which each node has a network
-//! to be cut off from.
+//! The place of the drill: a folder, and, where the machine allows namespaces, a network for each node, from which the
+//! node can be cut off.
 //!
-//! The program runs itself once more inside of a pid namespace, so that nothing that was started outlives it, however
-//! it ends: the kernel kills all of it. Where that is not allowed, the nodes are at three addresses of the loopback
-//! device, nothing can be cut off, and [`crate::node`] ends what it has started.
+//! The program runs itself again inside a pid namespace. So no process outlives it, however it ends: the kernel kills
+//! all of them. Where that is not allowed, the nodes are at three addresses of the loopback device, no node can be cut
+//! off, and [`crate::node`] ends the processes.
 //!
-//! The servers run from a copy of the installation under test, and so does Patroni: a build meanwhile replaces nothing
-//! under them, and all of them have the same library to the end.
+//! Servers and Patroni run from a copy of the installation under test. So a build during the drill changes nothing, and
+//! all of them have the same library to the end.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -17,35 +17,35 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use queue_tests::installation::{account, installation, output};
 use queue_tests::wait;
 
-/// Set for the program inside: the folder.
+/// The folder. It is set for the program inside.
 const INSIDE: &str = "PG_QUEUE_DRILL_INSIDE";
 
 /// How many nodes there are.
 pub const NODES: usize = 3;
 
-/// What is said where nodes cannot be cut off, at the beginning and in the verdict.
+/// The message if nodes cannot be cut off, at the beginning and in the verdict.
 pub const NO_SPLIT: &str = "this machine allows no network namespaces (they take root, unshare and ip), \
     so no split and no standstill was drilled";
 
-/// What `unshare` makes: everything that is started in there ends with it.
+/// The arguments of `unshare`: everything that is started inside ends with it.
 const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Waits for the end of its input, that is of the program, and removes the folder.
+/// Waits for the end of its input, which is the end of the program, and removes the folder.
 const JANITOR: &str = "cat >/dev/null; for n in 1 2 3 4 5 6 7 8 9 10; do rm -rf \"$1\" && exit; sleep 0.5; done";
 
-/// The whole of the place.
+/// The place.
 pub struct Place {
     pub dir: PathBuf,
     /// The servers' programs.
     pub bindir: PathBuf,
     /// Patroni's Python package, if it is not the system's.
     pub patroni: Option<PathBuf>,
-    /// Processes that each hold a node's network namespace; empty where there are none.
+    /// Processes that each hold a node's network namespace. Empty if there are none.
     holders: Vec<Child>,
 }
 
-/// Runs this program inside of namespaces of its own and tells how it ended; `None` if we are inside already, or stay
-/// outside since the machine allows none.
+/// Runs this program inside namespaces of its own and returns its status. `None` if we are inside already, or stay
+/// outside because the machine allows none.
 pub fn in_namespaces(keep: bool) -> Option<ExitCode> {
     if std::env::var_os(INSIDE).is_some() {
         return None;
@@ -67,7 +67,7 @@ pub fn in_namespaces(keep: bool) -> Option<ExitCode> {
     let mut inside = if is_allowed {
         let mut inside = Command::new("setpriv");
         inside.args(["--pdeathsig", "KILL", "unshare"]).args(UNSHARE);
-        // The first process in there inherits servers whose parents have ended, and has to take note of their ends.
+        // The first process inside inherits servers whose parents have ended, and has to reap them.
         inside.args(["sh", "-c", "\"$@\"; exit $?", "init"]).arg(program);
         inside
     } else {
@@ -82,13 +82,13 @@ pub fn in_namespaces(keep: bool) -> Option<ExitCode> {
 }
 
 impl Place {
-    /// Makes the networks, and copies what is to run: a Patroni from this folder, or the system's.
+    /// Makes the networks. Copies the programs: a Patroni from this folder, or the system's.
     pub fn make(patroni: Option<&Path>) -> Self {
         let dir = PathBuf::from(std::env::var_os(INSIDE).expect("the folder"));
         let has_networks = std::env::var("PG_QUEUE_DRILL_SPLIT").is_ok_and(|said| said == "true");
         let bindir = copy_server(&dir.join("server"));
         let patroni = patroni.map(|from| {
-            // The server's account may not enter the folder that it comes from.
+            // The server's account may not enter the original folder.
             let copy = dir.join("patroni");
             output(Command::new("cp").arg("-a").arg(from).arg(&copy));
             copy
@@ -122,22 +122,22 @@ impl Place {
         }
     }
 
-    /// Whether nodes can be cut off.
+    /// Returns true if nodes can be cut off.
     pub fn has_networks(&self) -> bool {
         !self.holders.is_empty()
     }
 
-    /// A node's address.
+    /// Returns a node's address.
     pub fn address(&self, node: usize) -> String {
         if self.has_networks() { format!("10.77.0.{}", node + 1) } else { format!("127.0.77.{}", node + 1) }
     }
 
-    /// All addresses of nodes and clients.
+    /// Returns all addresses of nodes and clients.
     pub fn network(&self) -> &'static str {
         if self.has_networks() { "10.77.0.0/24" } else { "127.0.0.0/8" }
     }
 
-    /// A command that runs on a node, as the server's account.
+    /// Returns a command that runs on a node, as the server's account.
     pub fn command(&self, node: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = match self.holders.get(node) {
             Some(holder) => {
@@ -169,7 +169,7 @@ impl Place {
         command
     }
 
-    /// Cuts a node off from the other nodes, and from the clients as well, or lets it in again.
+    /// Cuts a node off from the other nodes, and optionally from the clients, or reconnects it.
     pub fn cut_off(&self, node: usize, from_clients: bool, is_cut: bool) {
         if from_clients {
             ip(&["link", "set", &format!("node{node}"), if is_cut { "down" } else { "up" }]);
@@ -188,8 +188,8 @@ impl Place {
     }
 }
 
-/// Copies the installation under test and returns where the copy's programs are. They find their files by where these
-/// lie relative to them.
+/// Copies the installation under test. Returns the folder of the copied programs, which find their files by relative
+/// paths.
 fn copy_server(to: &Path) -> PathBuf {
     let from = installation();
     let parts = [&from.bindir, &from.pkglibdir, &from.sharedir];

@@ -1,5 +1,4 @@
-//! The contenders of a soak: what they are and by which statements their clients work. How often and with what the
-//! clients do it is the same for all.
+//! The contenders of a soak: their servers, and the statements of their clients. The load is the same for all.
 
 use std::thread;
 use std::time::Duration;
@@ -11,23 +10,23 @@ use crate::queues::{ARTICLES, WORKER};
 use crate::server::Server;
 use crate::soak::load::{Load, Lot, RETRY};
 
-/// Jobs in one claim, at most.
+/// The largest number of jobs in one claim.
 pub const BATCH: usize = 10;
 
-/// The queue of a lot, where a contender has queues.
+/// The queue of a lot of jobs, where a contender has queues.
 pub fn queue(lot: Lot) -> &'static str {
     if lot == Lot::Usual { "soak" } else { "soak-held" }
 }
 
-/// Sets one up; `None` where it is not installed. A claim returns the attempt, which attempt of the job it is, and the
-/// job's number; a worker gets the payload besides.
+/// Sets a contender up. `None` if it is not installed. A claim returns the attempt's id, the attempt's number within
+/// its job, and the job's number. A worker also gets the payload.
 pub fn set_up(name: &str, load: Load, length: Duration) -> Result<Option<Contender>> {
     let (server, takes, files) = match name {
         "ours" => (Some(ours(load, length)?), Takes::Next, [WORKER, include_str!("../sql/soak/ours.sql")]),
         "articles" => (Some(Server::plain("")), Takes::Alone, [ARTICLES, include_str!("../sql/soak/articles.sql")]),
         _ => (Server::with_peer("pgq")?, Takes::Batches, ["", include_str!("../sql/soak/pgq.sql")]),
     };
-    // PgQ's tables rotate as often as the segments' ring comes round.
+    // PgQ's tables rotate as often as the ring of segments turns.
     let rotation = (length / 4).as_secs().max(1);
     let verbs = Verbs::of(takes, queue(Lot::Usual), &files)
         .with("limit", "{batch}")
@@ -37,11 +36,10 @@ pub fn set_up(name: &str, load: Load, length: Duration) -> Result<Option<Contend
     server.map(|server| Contender::new(server, verbs)).transpose()
 }
 
-/// A server for a queue for all, and one whose jobs nobody wants for minutes, in segments so small that the ring comes
-/// round several times.
+/// Starts a server with one queue for all jobs and one for jobs that wait for minutes. Its segments are so small that
+/// the ring turns several times.
 fn ours(load: Load, length: Duration) -> Result<Server> {
-    /// Turns of the ring of segments in a run, segments in the ring, and the smallest that `pg_queue.segment_rows` may
-    /// be.
+    /// Turns of the ring during a run, segments in the ring, and the minimum of `pg_queue.segment_rows`.
     const TURNS: u32 = 4;
     const RING: u32 = 8;
     const LEAST_ROWS: usize = 1_000;
@@ -50,24 +48,24 @@ fn ours(load: Load, length: Duration) -> Result<Server> {
     Server::with_extension(&format!("pg_queue.segment_rows = {rows}\npg_queue.reclaim_delay = 1000"))
 }
 
-/// True if all it knows are events: no priorities, no delays, no failures, and one consumer. What can be compared is
-/// what an event costs the server.
+/// True if the contender has only events: no priorities, no delays, no failures, and one consumer. Then only the cost
+/// of an event can be compared.
 pub fn is_plain(contender: &Contender) -> bool {
     contender.verbs.takes == Takes::Batches
 }
 
 /// Connects a client for the jobs of a lot.
 pub fn session(contender: &Contender, lot: Lot) -> Result<Session> {
-    // With something to finish a claim never sleeps; without, that of a worker may. Of the articles' jobs only the
-    // held ones have such a priority.
+    // A claim that also completes jobs never sleeps. Other claims of a worker may sleep. In the table of the articles
+    // only held jobs have such a priority.
     let (wait, condition) = if lot == Lot::Usual { ("1 s", "priority < 1000") } else { ("0", "priority = 1000") };
     let mut verbs = contender.verbs.clone().with("wait", wait).with("condition", condition);
     verbs.queue = queue(lot).into();
     Session::new(&contender.server, &verbs, Work { batch: BATCH, is_durable: false, length: 1 })
 }
 
-/// Does what PgQ needs ten times a second: the ticks, and every ten seconds what it says has to be done, as its daemon
-/// would. These are functions, each in a transaction of its own, and the word "vacuum".
+/// Does the work of PgQ's daemon: ticks ten times a second, and the maintenance that PgQ asks for every ten seconds.
+/// Its maintenance consists of functions, each in a transaction of its own, and the word "vacuum".
 pub fn ticker(server: &Server) -> Result<Task<'_>> {
     const TICK: Duration = Duration::from_millis(100);
     const TICKS: u32 = 100;

@@ -1,5 +1,5 @@
-//! A run: producers that send by the clock, whatever becomes of the jobs; workers; one session that keeps its
-//! snapshot from beginning to end; a look at all of it every few seconds.
+//! Runs a soak: producers that send by the clock, workers, one session that keeps its snapshot from beginning to end,
+//! and an observer that looks every few seconds.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -19,25 +19,25 @@ use crate::soak::storage::Observer;
 
 /// Connections that send jobs.
 const PRODUCERS: usize = 2;
-/// How long a worker has its jobs before it finishes them, all of a batch together.
+/// How long a worker keeps the jobs of a batch before it finishes all of them.
 const WORK: Duration = Duration::from_millis(10);
-/// How long a worker that found nothing sleeps before it looks again, if its claim does not sleep.
+/// How long a worker sleeps after an empty claim, if its claim does not sleep.
 const POLL: Duration = Duration::from_millis(10);
-/// Between two looks whether it is time.
+/// The pause between two checks of the time.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long the workers may go on when no more jobs come.
+/// How long the workers may continue after the last job was sent.
 const LAST_WORK: Duration = Duration::from_secs(10);
-/// The longest time between two lines.
+/// The longest time between two lines of output.
 const WINDOW: Duration = Duration::from_secs(10);
-/// In a short run there are still so many lines.
+/// A short run has at least this many lines.
 const LEAST_WINDOWS: f64 = 6.0;
 
-/// Soaks the contender for so long, beside an open snapshot or not.
+/// Soaks the contender for this time, with or without an open snapshot.
 pub fn run(contender: &Contender, load: Load, length: Duration, has_snapshot: bool) -> Result<Soaked> {
     let server = &contender.server;
     let mut observer = Observer::new(contender)?;
     let sessions = |count, lot| (0..count).map(|_| contenders::session(contender, lot)).collect::<Result<Vec<_>>>();
-    // Events go to one consumer, and none of them waits.
+    // Events go to one consumer, and no event waits.
     let (workers, late) = if contenders::is_plain(contender) { (1, 0) } else { (4, 1) };
     let (producers, workers) = (sessions(PRODUCERS, Lot::Usual)?, sessions(workers, Lot::Usual)?);
     let late = sessions(late, Lot::Held)?;
@@ -68,7 +68,7 @@ pub fn run(contender: &Contender, load: Load, length: Duration, has_snapshot: bo
     })
 }
 
-/// Looks, prints a line, and looks again, until it is time or a client has failed.
+/// Observes and prints a line, until the time is over or a client has failed.
 fn watch(
     server: &Server,
     observer: &mut Observer,
@@ -87,7 +87,7 @@ fn watch(
         if !all_run() {
             break;
         }
-        // Each minute, and in the end.
+        // Each minute, and at the end.
         let counts_dead = n == count || due.as_secs() / 60 > before.as_secs() / 60;
         looks.push(look(server, observer, ledger, counts_dead)?);
         report::print_last(&table, &looks);
@@ -108,8 +108,8 @@ fn look(server: &Server, observer: &mut Observer, ledger: &Ledger, counts_dead: 
     })
 }
 
-/// Sends every so manieth job, each when its time has come, and as fast as possible those that are late. A client that
-/// has sent everything goes on: one that has ended before it is time has failed.
+/// Sends one of every `of` jobs when its time has come, and late jobs as fast as possible. A client that has sent all
+/// its jobs stays: a client that ends early counts as failed.
 fn produce<'a>(mut producer: Session, ledger: &'a Ledger, mut number: u32) -> Task<'a> {
     steady(move || {
         let early = ledger.load.at(number).saturating_sub(ledger.start.elapsed());
@@ -126,7 +126,7 @@ fn produce<'a>(mut producer: Session, ledger: &'a Ledger, mut number: u32) -> Ta
     })
 }
 
-/// Claims, works, finishes what was done with the next claim.
+/// Claims and works. The next claim completes the finished jobs.
 fn work<'a>(mut worker: Session, ledger: &'a Ledger) -> Task<'a> {
     let mut in_hand: Vec<Run> = Vec::new();
     Box::new(move |is_over| {
@@ -150,7 +150,7 @@ fn work<'a>(mut worker: Session, ledger: &'a Ledger) -> Task<'a> {
     })
 }
 
-/// Takes held jobs, only as many as have waited long enough.
+/// Takes held jobs that have waited long enough, and no other jobs.
 fn work_late<'a>(mut worker: Session, ledger: &'a Ledger) -> Task<'a> {
     let (mut next, mut ripe) = (0, 0);
     steady(move || {
@@ -158,7 +158,7 @@ fn work_late<'a>(mut worker: Session, ledger: &'a Ledger) -> Task<'a> {
             ripe += usize::from(ledger.load.job(next).lot == Lot::Held);
             next += 1;
         }
-        // Full batches, until it is time to come to an end.
+        // Claims full batches until the end is near.
         if ripe < BATCH && !(ripe > 0 && ledger.stop_sending.load(Relaxed)) {
             thread::sleep(LOOK);
             return Ok(0);
@@ -172,10 +172,10 @@ fn work_late<'a>(mut worker: Session, ledger: &'a Ledger) -> Task<'a> {
     })
 }
 
-/// A job in a worker's hands: its attempt, which attempt of it that is, from 1, and its number.
+/// A job in a worker's hands: its attempt's id, the attempt's number from 1, and the job's number.
 type Run = [i64; 3];
 
-/// Fails those that have to. Returns the others.
+/// Fails the jobs that are meant to fail. Returns the others.
 fn fail_some(worker: &mut Session, mut runs: Vec<Run>, ledger: &Ledger) -> Result<Vec<Run>> {
     let job = |run: &Run| ledger.load.job(run[2] as u32);
     for is_fatal in [false, true] {

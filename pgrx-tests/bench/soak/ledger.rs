@@ -1,5 +1,5 @@
-//! What the clients of a run have done so far. Every job is known from its being sent to its end, so that none can be
-//! lost or done twice unseen.
+//! Records what the clients of a run have done. It knows every job from before it is sent until its end. So a lost job,
+//! or one that was done twice, is noticed.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::soak::load::{Job, Load};
 
-/// Shared by all clients of a run.
+/// The ledger, which all clients of a run share.
 pub struct Ledger {
     pub load: Load,
     pub start: Instant,
@@ -26,7 +26,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// For a run of this length, which begins.
+    /// Returns a ledger for a run of this length, which begins now.
     pub fn new(load: Load, length: Duration) -> Self {
         let seconds = (length + load.longest_wait()).as_secs() + 2;
         Self {
@@ -47,13 +47,13 @@ impl Ledger {
         self.is_done.len() as u32
     }
 
-    /// To be told before a job is sent: afterwards it may be done already.
+    /// Records a job. Call it before the job is sent: afterwards it may be done already.
     pub fn sending(&self, job: &Job) {
         self.sent.fetch_add(1, Relaxed);
         self.count(job, 1);
     }
 
-    /// A job has come to its end.
+    /// Records the end of a job.
     pub fn done(&self, job: &Job) {
         if self.is_done[job.number as usize].swap(true, Relaxed) {
             self.twice.fetch_add(1, Relaxed);
@@ -63,7 +63,7 @@ impl Ledger {
         self.count(job, -1);
     }
 
-    /// A claim took so many milliseconds.
+    /// Records the duration of a claim in milliseconds.
     pub fn claimed(&self, took: f64) {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner).push(took);
     }
@@ -72,12 +72,12 @@ impl Ledger {
         self.undone[self.load.due(job).as_secs() as usize].fetch_add(change, Relaxed);
     }
 
-    /// Jobs that should have ended in a second that is over, and have not.
+    /// Returns how many jobs should have ended in a past second, and have not.
     pub fn overdue(&self, now: Duration) -> i64 {
         self.undone.iter().take(now.as_secs() as usize).map(|jobs| jobs.load(Relaxed)).sum()
     }
 
-    /// The times of the claims since the last call.
+    /// Returns the durations of the claims since the last call.
     pub fn take_claims(&self) -> Vec<f64> {
         std::mem::take(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,6 +1,6 @@
-//! `make soak`: the same load for minutes, while a session keeps its snapshot open, so that nothing that dies can be
-//! vacuumed away. What has to stay as it was: the rate, the time of a claim, the size of the logs.
-//! `docs/benchmark.md` says how to read the answer.
+//! `make soak`: applies the same load for minutes while a session keeps its snapshot open, so that vacuum can remove no
+//! dead row. The rate, the duration of a claim and the size of the logs must stay as they were. `docs/benchmark.md`
+//! explains the output.
 
 mod contenders;
 mod drive;
@@ -15,7 +15,7 @@ use crate::targets::{self, Target};
 use crate::{charts, cpu};
 use load::{Load, RATE};
 
-/// Runs the contenders one after the other. True if pg_queue has reached all its targets.
+/// Runs the contenders one after the other. Returns true if pg_queue has reached all its targets.
 pub fn run(options: &Soak) -> Result<bool> {
     let mut all = Vec::new();
     for (name, length) in [("ours", options.length), ("articles", options.contrast()), ("pgq", options.contrast())] {

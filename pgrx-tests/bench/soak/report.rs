@@ -1,5 +1,5 @@
-//! What a soak brought: prints it while it goes on and in the end, the first minute against the last, and judges what
-//! must never have happened.
+//! Reports a soak: prints it while it runs and at the end, compares the first minute with the last, and checks that no
+//! job was lost or done twice.
 
 use std::time::Duration;
 
@@ -11,36 +11,36 @@ use crate::statistics::quantile;
 use crate::table::{Column, Table};
 use crate::targets::{Target, at_least, at_most};
 
-/// What a run brought.
+/// The results of a run.
 pub struct Soaked {
-    /// The first one before any job, the last one when the last was sent.
+    /// The first observation is from before any job, the last one from when the last job was sent.
     pub looks: Vec<Look>,
-    /// Jobs that should have ended and have not, some seconds after the last was sent.
+    /// Jobs that should have ended and have not, some seconds after the last job was sent.
     pub missing: i64,
     /// Jobs that ended twice.
     pub twice: u64,
-    /// How many transactions the open snapshot had seen begin when it was closed, if there was one.
+    /// The number of transactions that began while the snapshot was open, if there was one.
     pub snapshot_age: Option<i64>,
 }
 
-/// What was there at a moment of a run.
+/// An observation.
 pub struct Look {
     pub at: Duration,
     /// Jobs sent.
     pub sent: u64,
     /// Jobs ended.
     pub done: u64,
-    /// Jobs that should have ended by now and have not.
+    /// Jobs that should have ended at this moment and have not.
     pub overdue: i64,
-    /// How long the claims since the look before took, in milliseconds.
+    /// The durations of the claims since the last observation, in milliseconds.
     pub claims: Vec<f64>,
-    /// What the server has used, without the session that looks at it.
+    /// CPU time of the server without the observing session.
     pub cost: Cost,
-    /// What lay on the disk.
+    /// The sizes on disk.
     pub sizes: Sizes,
 }
 
-/// Two looks, and what happened between them: a window, or a minute.
+/// Two observations and what happened between them: a window, or a minute.
 struct Span<'a>(&'a [Look]);
 
 impl Span<'_> {
@@ -57,13 +57,13 @@ impl Span<'_> {
         }
     }
 
-    /// Time of a claim, in milliseconds.
+    /// The duration of a claim, in milliseconds.
     fn claim(&self, share: f64) -> f64 {
         quantile(&self.0[1..].iter().flat_map(|look| look.claims.iter().copied()).collect::<Vec<_>>(), share)
     }
 }
 
-/// The columns of a run's table, and their figures of a window.
+/// The columns of a run's table, and their figures for a window.
 type Figure = fn(&Span) -> f64;
 const FIGURES: [(Column, Figure); 13] = [
     (("s", 4, 0), |span| span.ends().1.at.as_secs_f64()),
@@ -86,20 +86,20 @@ pub fn table() -> Table {
     Table::begin(2, &FIGURES.map(|(column, _)| column))
 }
 
-/// Prints the last look.
+/// Prints the last observation.
 pub fn print_last(table: &Table, looks: &[Look]) {
     let window = Span(&looks[looks.len() - 2..]);
     table.row("", &FIGURES.map(|(_, figure)| figure(&window)));
 }
 
-/// What a run found besides.
+/// Prints other findings of a run.
 pub fn print_end(soaked: &Soaked, (all, others): (f64, f64)) {
     let age = soaked.snapshot_age.map(|age| format!("the open snapshot was {age} transactions old"));
     let age = age.unwrap_or("no snapshot was kept open".into());
     println!("  {age}; other processes used {:.0} % of the machine", 100.0 * others / all.max(0.01));
 }
 
-/// The contenders beside each other, first minute and last.
+/// Prints the contenders side by side, first minute and last.
 pub fn print_summary(all: &[(&str, Soaked)]) {
     println!("\nfirst minute and last minute of each run");
     let figures: [(&str, usize, Figure); 5] = [
@@ -121,7 +121,7 @@ pub fn print_summary(all: &[(&str, Soaked)]) {
 }
 
 impl Soaked {
-    /// The first minute after a warm-up, and the last; shorter, and apart, in a short run.
+    /// Returns the first minute after a warm-up, and the last one. In a short run both are shorter, and do not overlap.
     fn minutes(&self) -> (Span<'_>, Span<'_>) {
         let windows = self.looks.len() - 1;
         let warm_up = (windows / 20).max(1);
@@ -130,23 +130,23 @@ impl Soaked {
         (Span(&self.looks[warm_up..=warm_up + count]), Span(&self.looks[windows - count..]))
     }
 
-    /// The largest of a figure in some looks. A NaN counts for nothing.
+    /// Returns the largest value of a figure. NaN is ignored.
     fn most(looks: &[Look], figure: fn(&Sizes) -> f64) -> f64 {
         looks.iter().map(|look| figure(&look.sizes)).fold(f64::NAN, f64::max)
     }
 
-    /// The most dead rows in the logs that were counted at once; estimated where they could not be counted.
+    /// Returns the largest number of dead rows in the logs. It is an estimate if they could not be counted.
     fn dead(&self) -> f64 {
         let counted = Self::most(&self.looks, |sizes| sizes.counted);
         if counted.is_nan() { self.dead_estimated() } else { counted }
     }
 
-    /// The most that the statistics have ever told. They forget what was pruned by the way.
+    /// Returns the largest number that the statistics have reported. They lose rows that were pruned on access.
     fn dead_estimated(&self) -> f64 {
         Self::most(&self.looks, |sizes| sizes.dead)
     }
 
-    /// The largest size of the logs in the last third of the run over that in the second.
+    /// Returns the largest size of the logs in the last third of the run, divided by that in the second third.
     fn growth(&self) -> f64 {
         let looks = &self.looks[1..];
         let third = looks.len() / 3;
@@ -154,16 +154,16 @@ impl Soaked {
         Self::most(last, |sizes| sizes.logs) / Self::most(second, |sizes| sizes.logs)
     }
 
-    /// Seconds since the start, and the jobs that ended a second in the window before.
+    /// Returns points: seconds since the start, and the jobs per second in the window that ends there.
     pub fn rates(&self) -> Vec<(f64, f64)> {
         self.looks.windows(2).map(|window| (window[1].at.as_secs_f64(), Span(window).sample().rate())).collect()
     }
 }
 
-/// Growth of the logs that is none: the ring is never filled to the same height.
+/// A smaller growth of the logs does not count: the ring is never filled to the same height.
 const LEVEL: f64 = 1.15;
 
-/// What pg_queue must reach.
+/// The targets of pg_queue.
 pub fn judge(soaked: &Soaked) -> Vec<Target> {
     let (first, last) = soaked.minutes();
     let claims = |share| last.claim(share) / first.claim(share);

@@ -1,5 +1,4 @@
-//! What lies on the disk, and how much of it is dead: looked at by a session of its own, whose CPU time is not the
-//! contender's.
+//! Observes what lies on disk, and how much of it is dead. Its session's CPU time does not count for the contender.
 
 use postgres::Client;
 use queue_tests::sql::Sql;
@@ -12,7 +11,7 @@ use crate::error::Result;
 pub struct Sizes {
     /// The logs.
     pub logs: f64,
-    /// What is kept of ended jobs.
+    /// The history of ended jobs.
     pub history: f64,
     /// All tables of the schema.
     pub all: f64,
@@ -22,7 +21,7 @@ pub struct Sizes {
     pub counted: f64,
 }
 
-/// The looking session.
+/// The observing session.
 pub struct Observer {
     client: Client,
     pid: i32,
@@ -42,12 +41,12 @@ impl Observer {
         Ok(Self { pid: client.pid(), client, tables: tables.replace("{logs}", verbs.sql("logs")), has_exact })
     }
 
-    /// CPU time that the looking has cost, in seconds.
+    /// Returns the CPU time that the observation has cost, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         cpu::process_seconds(self.pid)
     }
 
-    /// Looks. Counting dead rows reads all of the logs, the rest is cheap.
+    /// Observes. Counting dead rows reads all logs, the rest is cheap.
     pub fn sizes(&mut self, counts_dead: bool) -> Result<Sizes> {
         let counted = "(SELECT coalesce(sum(dead_tuple_count), 0)::float8 FROM tables, pgstattuple(oid) WHERE is_log)";
         let dead = if counts_dead && self.has_exact { counted } else { "'NaN'::float8" };
