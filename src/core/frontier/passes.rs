@@ -7,8 +7,9 @@
 //! its slot is remembered.
 //!
 //! With fair shares the charge is [`UNIT`] over the group's weight, and a group that stands aside because of a limit
-//! earns nothing. Without, it is [`UNIT`], and such a group may be up to [`MAX_CREDIT`] behind: groups whose jobs lie
-//! mixed come back into step after a worker has stalled, and then their jobs lie beside each other.
+//! earns nothing. Without, a pass counts rounds in [`UNIT`]s. Within a round the groups start in the order of the jobs
+//! that they started last, and a group that stands aside may be up to [`MAX_CREDIT`] behind. So groups whose jobs lie
+//! mixed come back into step after a worker has stalled, and a batch gets jobs that lie beside each other.
 //!
 //! Responsible for passes. Not responsible for turns (`serving`) and for slots (`managed`).
 
@@ -17,6 +18,7 @@ use super::limits::Claimer;
 use super::memory::Backlog;
 use super::ready::Ready;
 use super::slot::{GroupSlot, LaneSlot};
+use crate::id;
 
 /// The charge of a job of a group with the weight 1.
 const UNIT: u64 = 1 << 20;
@@ -107,21 +109,23 @@ impl Backlog<'_> {
         first.map_or(lists.pass, |first| self.groups[first].pass)
     }
 
-    /// Charges a group for a job that it starts. The group is in no tree.
-    pub(super) fn charge(&mut self, slot: GroupSlot, claimer: &Claimer<'_>) {
+    /// Charges a group for the job that it starts. The group is in no tree.
+    pub(super) fn charge(&mut self, slot: GroupSlot, claimer: &Claimer<'_>, entry: &Ready) {
         let group = self.groups[slot];
         let Some(lane) = self.lane_of(slot) else { return };
         let lists = &mut self.lanes[lane].groups;
         lists.pass = group.pass;
-        let mut charge = UNIT;
-        if self.limits_of(&group).is_fair {
-            charge = claimer.charge(group.hash);
-            if !group.was_charged {
-                // The first charge differs from group to group, so that groups which came together do not stay in step:
-                // a group that comes later would have to wait for all of them.
-                charge = charge / 2 + spread(group.hash, self.lanes[lane].groups.served, charge);
-            }
-        }
+        let charge = if !self.limits_of(&group).is_fair {
+            // To the next round, and there to the place of the job.
+            UNIT - group.pass % UNIT + id::count(entry.rank.job_id).cast_unsigned() % UNIT
+        } else if group.was_charged {
+            claimer.charge(group.hash)
+        } else {
+            // The first charge differs from group to group, so that groups which came together do not stay in step: a
+            // group that comes later would have to wait for all of them.
+            let charge = claimer.charge(group.hash);
+            charge / 2 + spread(group.hash, self.lanes[lane].groups.served, charge)
+        };
         let pass = group.pass.saturating_add(charge);
         self.groups[slot] = Group { pass, was_charged: true, ..group };
     }

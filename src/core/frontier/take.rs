@@ -208,7 +208,7 @@ impl Frontier<'_> {
                 }
             }
             if let (Some(group), Some(claimer)) = (group, claimer) {
-                self.backlog.charge(group, claimer);
+                self.backlog.charge(group, claimer, &entry);
             }
             let is_dear = self.add_claimed(instance, lane, owner, entry, gate) > 1;
             out[taking.taken] = entry;

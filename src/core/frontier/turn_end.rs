@@ -60,7 +60,7 @@ impl TurnEnd<'_> {
                 continue;
             }
             if let Some(first) = self.earlier(frontier, instance, &entry) {
-                frontier.backlog.charge(self.group, self.claimer);
+                frontier.backlog.charge(self.group, self.claimer, &first);
                 let cost = frontier.add_claimed(instance, lane, owner, first, Some(self.gate));
                 self.add(first, cost, out);
             }
@@ -69,7 +69,7 @@ impl TurnEnd<'_> {
                 group.position = group.position.min(entry.rank.before());
                 return &self.served.found[nth..];
             }
-            frontier.backlog.charge(self.group, self.claimer);
+            frontier.backlog.charge(self.group, self.claimer, &entry);
             let cost = frontier.add_claimed(instance, lane, owner, entry, Some(self.gate));
             self.add(entry, cost, out);
         }

@@ -10,10 +10,11 @@ use crate::frontier::*;
 const INSTANCE: u32 = 1;
 const LANE: i32 = 1;
 
-/// A queue with fair shares, one worker that ends each job before it claims the next, and the logs.
+/// A queue with groups, workers, and the logs.
 struct World {
     memory: Memory,
     root: DeadlineRoot,
+    limits: Limits,
     /// The waiting jobs of each group. All are in the groups' index.
     waiting: BTreeMap<i64, BTreeMap<Rank, Ready>>,
     charges: Vec<(i64, u64)>,
@@ -21,10 +22,15 @@ struct World {
 }
 
 impl World {
+    /// Returns a queue with fair shares.
     fn new(groups: usize, ahead: usize) -> Self {
         let sizes = Sizes { lanes: 1, ready: 8, running: 64, sessions: 1, gates: 1, groups, ahead, ..Sizes::default() };
-        let mut world =
-            Self { memory: Memory::new(sizes), root: None, waiting: BTreeMap::new(), charges: Vec::new(), jobs: 0 };
+        Self::of(sizes, Limits { is_fair: true, ..Limits::default() })
+    }
+
+    fn of(sizes: Sizes, limits: Limits) -> Self {
+        let (waiting, charges) = (BTreeMap::new(), Vec::new());
+        let mut world = Self { memory: Memory::new(sizes), root: None, limits, waiting, charges, jobs: 0 };
         // The first claim makes the gate.
         assert_eq!(world.next(), None);
         world
@@ -33,9 +39,9 @@ impl World {
     /// Commits a job.
     fn add(&mut self, group: i64, priority: i32) {
         self.jobs += 1;
-        let rank = Rank { priority, job_id: self.jobs };
+        let rank = Rank { priority, job_id: self.jobs << 4 };
         let place = Place { is_indexed: true, ..Place::default() };
-        let entry = Ready { rank, id: self.jobs * 16, place, group };
+        let entry = Ready { rank, id: rank.job_id, place, group };
         self.waiting.entry(group).or_default().insert(rank, entry);
         self.memory.frontier().push(INSTANCE, LANE, entry);
     }
@@ -44,14 +50,17 @@ impl World {
         (0..count).for_each(|_| self.add(group, 0));
     }
 
-    /// Claims a job and completes it. Returns its group.
-    fn next(&mut self) -> Option<i64> {
-        let limits = Limits { is_fair: true, ..Limits::default() };
-        let claimer =
-            Claimer { queue: 7, limits, lanes: &[LANE], charges: &self.charges, ending: None, now: self.jobs };
-        let owner = Owner { session: 0, pid: 1 };
-        for _ in 0..100 {
-            let mut out = [Ready::default()];
+    /// Claims up to `most` jobs.
+    fn claim(&mut self, session: u32, most: usize) -> Vec<Ready> {
+        let charges = &self.charges;
+        let claimer = Claimer { queue: 7, limits: self.limits, lanes: &[LANE], charges, ending: None, now: self.jobs };
+        let owner = Owner { session, pid: session as i32 + 1 };
+        let mut claimed = Vec::new();
+        for _ in 0..10 * most + 100 {
+            if claimed.len() == most {
+                return claimed;
+            }
+            let mut out = vec![Ready::default(); most - claimed.len()];
             let mut frontier = self.memory.frontier();
             let taken = match frontier.take_to(INSTANCE, LANE, owner, Some(&claimer), Rank::MAX, &mut out) {
                 Take::Some { taken, .. } => taken,
@@ -66,41 +75,88 @@ impl World {
                     frontier.turn_end(INSTANCE, LANE, owner, &claimer, &served, &mut out)
                 }
                 Take::Refill => {
-                    let after = frontier.refill_begin(INSTANCE, LANE, 0).unwrap();
+                    let after = frontier.refill_begin(INSTANCE, LANE, session).unwrap();
                     let all = self.waiting.values().flatten().filter(|&(&rank, _)| rank > after);
                     let mut found: Vec<Ready> = all.map(|(_, &entry)| entry).collect();
                     found.sort_unstable_by_key(|entry| entry.rank);
-                    frontier.refill_push(INSTANCE, LANE, 0, &mut found, Rank::MAX);
-                    frontier.refill_end(INSTANCE, LANE, 0);
+                    frontier.refill_push(INSTANCE, LANE, session, &mut found, Rank::MAX);
+                    frontier.refill_end(INSTANCE, LANE, session);
                     0
                 }
-                Take::Empty => return None,
+                Take::Empty => return claimed,
                 other => panic!("{other:?}"),
             };
-            if taken > 0 {
-                let [Ready { id, rank, group, .. }] = out;
-                if !self.waiting[&group].contains_key(&rank) {
-                    frontier.discard_stale(&mut self.root, INSTANCE, id);
-                    continue;
-                }
-                frontier.claimed(&mut self.root, INSTANCE, id, 1, 1, Disconnect::KEEPS);
-                let end = frontier.running.end(&mut self.root, INSTANCE, id, 0, i64::MAX, |_| true);
-                assert!(matches!(end, Hold::Yours(_)));
-                frontier.ended(&mut self.root, INSTANCE, id);
+            for &Ready { id, rank, group, .. } in &out[..taken] {
                 let of_group = self.waiting.get_mut(&group).unwrap();
-                // Nothing of a group passes an earlier job of it, unless memory forgets groups.
                 let first = of_group.keys().next().copied();
-                assert!(first == Some(rank) || self.memory.groups.len() < 20, "{rank:?} before {first:?}");
-                of_group.remove(&rank);
-                return Some(group);
+                let Some(entry) = of_group.remove(&rank) else {
+                    self.memory.frontier().discard_stale(&mut self.root, INSTANCE, id);
+                    continue;
+                };
+                // With fair shares no job passes an earlier one of its group, unless memory forgets groups.
+                let may_pass = !self.limits.is_fair || self.memory.groups.len() < 20;
+                assert!(first == Some(rank) || may_pass, "{rank:?} before {first:?}");
+                self.memory.frontier().claimed(&mut self.root, INSTANCE, id, 1, 1, Disconnect::KEEPS);
+                claimed.push(entry);
             }
         }
         panic!("a claim without end");
     }
 
+    /// Completes claimed jobs.
+    fn complete(&mut self, claimed: &[Ready]) {
+        for &Ready { id, .. } in claimed {
+            let mut frontier = self.memory.frontier();
+            let end = frontier.running.end(&mut self.root, INSTANCE, id, 0, i64::MAX, |_| true);
+            assert!(matches!(end, Hold::Yours(_)));
+            frontier.ended(&mut self.root, INSTANCE, id);
+        }
+    }
+
+    /// Claims a job and completes it. Returns its group.
+    fn next(&mut self) -> Option<i64> {
+        let claimed = self.claim(0, 1);
+        self.complete(&claimed);
+        claimed.first().map(|entry| entry.group)
+    }
+
     fn take(&mut self, count: usize) -> Vec<i64> {
         (0..count).map_while(|_| self.next()).collect()
     }
+}
+
+/// Groups run one job at a time, and their jobs lie mixed. Workers stand still for a while, again and again, so that
+/// other groups get ahead. Nevertheless a batch consists of a few runs of jobs that lie beside each other.
+#[test]
+fn batches_of_mixed_groups_lie_together() {
+    const WORKERS: usize = 4;
+    const GROUPS: i64 = 1_000;
+    const BATCH: usize = 100;
+    let (ready, running, groups) = (1_024, 1_024, 2_000);
+    let sizes =
+        Sizes { lanes: 1, ready, running, sessions: WORKERS, gates: 1, groups, ahead: 1_000, ..Sizes::default() };
+    let mut world = World::of(sizes, Limits { group: 1, ..Limits::default() });
+    (0..50 * GROUPS).for_each(|nth| world.add(nth % GROUPS + 1, 0));
+    let mut claimed = vec![Vec::new(); WORKERS];
+    let mut stands_still = [0; WORKERS];
+    let mut random = 1_u32;
+    let (mut runs, mut batches) = (0, 0);
+    while world.jobs < 150 * GROUPS {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let worker = (random >> 30) as usize;
+        if stands_still[worker] > 0 {
+            stands_still[worker] -= 1;
+            continue;
+        }
+        world.complete(&claimed[worker]);
+        (0..BATCH).for_each(|_| world.add(world.jobs % GROUPS + 1, 0));
+        claimed[worker] = world.claim(worker as u32, BATCH);
+        assert_eq!(claimed[worker].len(), BATCH);
+        runs += claimed[worker].windows(2).filter(|two| two[0].id + 16 != two[1].id).count();
+        batches += 1;
+        stands_still[worker] = if (random >> 16).is_multiple_of(64) { 40 } else { 0 };
+    }
+    assert!(runs < 20 * batches, "{runs} runs in {batches} batches");
 }
 
 proptest! {
