@@ -8,8 +8,20 @@ use super::ready::Ready;
 use super::slot::SessionSlot;
 
 impl Frontier<'_> {
-    /// True if an attempt that a refill has read needs an entry in the groups' index before it is handed over.
+    /// True if an attempt that a refill has read needs an entry in the groups' index before it is handed over: it is
+    /// parked immediately. If its group has no parked attempt yet, that is decided when the attempt is next: a job that
+    /// runs now will have ended.
     pub fn needs_index(&self, instance: u32, lane: i32, entry: &Ready) -> bool {
+        let slot = self.backlog.group_slot(instance, lane, entry.group);
+        let waits = |slot| {
+            let group = &self.backlog.groups[slot];
+            group.from() < Rank::MAX || group.is_served() || self.backlog.limits_of(group).is_fair
+        };
+        self.must_park(instance, lane, entry) && slot.is_none_or(waits)
+    }
+
+    /// True if an attempt must be parked, and is not in the groups' index yet.
+    fn must_park(&self, instance: u32, lane: i32, entry: &Ready) -> bool {
         if entry.group == 0 || entry.place.is_indexed {
             return false;
         }
@@ -38,7 +50,7 @@ impl Frontier<'_> {
             if found == out.len() || nth >= NEAR && !follows {
                 break;
             }
-            if self.needs_index(instance, lane, &entry) {
+            if self.must_park(instance, lane, &entry) {
                 out[found] = entry;
                 found += 1;
             }
