@@ -242,7 +242,7 @@ impl Before {
 /// What the other tests take for granted. A minor that is older than that of the old server may not know all that this
 /// one stores in its catalogs: 18.6, for one, refuses every table of 15.20.
 #[test]
-fn the_servers_fit_without_pg_queue() {
+fn the_servers_can_be_upgraded_without_pg_queue() {
     let bare = "shared_preload_libraries = ''";
     let old = Cluster::of(old_installation()).conf(bare).as_of_initdb().start();
     run(&mut old.connect(), "CREATE TABLE plain AS SELECT 7 AS x");

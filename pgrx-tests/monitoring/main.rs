@@ -155,7 +155,7 @@ fn words(query: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn rules_and_dashboard_ask_for_what_is_there() {
+fn rules_and_dashboard_use_existing_metrics() {
     let cluster = Cluster::new().start();
     let mut client = busy(&cluster, "shop");
     let known: BTreeSet<String> = metrics(&mut client).into_keys().map(|sample| sample.name).collect();

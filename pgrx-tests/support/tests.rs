@@ -7,7 +7,7 @@ fn plain() -> Cluster {
 }
 
 #[test]
-fn clusters_are_strangers() {
+fn clusters_share_nothing() {
     let (one, other) = (plain(), plain());
     one.connect().batch_execute("CREATE DATABASE only_here").unwrap();
     one.connect_to("only_here");
