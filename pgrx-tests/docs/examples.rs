@@ -55,9 +55,9 @@ struct Example {
     promise: Promise,
 }
 
-/// Returns what runs before the page's examples. Two kinds of lines name it: `<!-- tables: FILE.sql -->` makes the
-/// tables of another product, and `<!-- helper: PAGE#anchor -->` runs the blocks of a section that the page tells the
-/// reader to run first.
+/// Returns what runs before the page's examples. Two kinds of lines name it: `<!-- tables: FILE.sql -->` makes tables
+/// in place of those of another product, and `<!-- helper: PAGE#anchor -->` runs the blocks of a section that the page
+/// tells the reader to run first.
 fn before(page: &Page) -> Vec<Example> {
     let mut found = Vec::new();
     for (n, line) in page.text.lines().enumerate() {

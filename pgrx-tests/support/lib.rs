@@ -24,5 +24,5 @@ pub use cluster::Cluster;
 pub use fault::Fault;
 pub use stop::{KilledAtEnd, StopAtEnd};
 
-/// An artificial earlier version of the extension, which `xtask earlier` makes of this one.
+/// An artificial earlier version of the extension. `xtask earlier` makes it from this one.
 pub const EARLIER: &str = "0.0.1";
