@@ -12,7 +12,7 @@ use queue_tests::{Cluster, wait};
 use crate::language::{root, target};
 use crate::terminal::Terminal;
 
-/// The page that all languages share.
+/// The page that all languages share, and its step in which the page of a language is done.
 const SHARED: &str = "docs/tutorials/README.md";
 const PROGRAM: &str = "\n## 3. Your program\n";
 
