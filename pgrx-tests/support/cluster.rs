@@ -108,7 +108,8 @@ impl Cluster {
         cluster.stop_fast();
     }
 
-    /// Removes the database with pg_queue, since pg_upgrade needs a new cluster as its target. The cluster is not started.
+    /// Removes the database with pg_queue, since pg_upgrade needs a new cluster as its target. The cluster is not
+    /// started.
     pub fn as_of_initdb(self) -> Self {
         self.start_again();
         let mut client = self.connect();
