@@ -68,7 +68,7 @@ fn waiting_jobs_should_begin_within_the_target() {
 }
 
 #[test]
-fn limits_and_pauses_bound_it() {
+fn limits_and_pauses_bound_the_number_of_needed_workers() {
     let minutes = steady(6_000, 50_000);
     let busy = Seen { ready: 30_000, running: 7, ..seen(&minutes) };
     assert_eq!(busy.load().needed, 55);
