@@ -8,34 +8,33 @@ use postgres::SimpleQueryMessage;
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// A row for each function and view of the schema; a new one needs its row. A word for what it does stands for the
-/// cells: the privileges that open it are those of the line `-- For: …` above its statement in sql/schema. Where no
-/// word fits, the cells are written out.
+/// The table has a row for each function and view of the schema. A word stands for the cells that the privileges give:
+/// those of the line `-- For: …` above the statement in sql/schema. If no word fits, the row has the cells themselves.
 ///
 /// | Word | A role that may call it for a queue |
 /// |---|---|
 /// | `acts` | succeeds for that queue, and is refused for another one |
 /// | `shows` | is shown the rows of that queue |
-/// | `tells` | is told of that queue's, and shown nothing of another one's |
-/// | `alike` | succeeds, whatever the queue |
+/// | `tells` | is shown figures of that queue, and none of another one |
+/// | `alike` | succeeds for every queue |
 ///
-/// The columns are the kinds of role: without any grant; with one privilege (produce, consume, observe, manage) on
-/// queue `q` and topic `tq`, on others, on `'*'`; the extension's owner, that is no superuser; a superuser. A member of
-/// a role is let at what the role is; a member with NOINHERIT at nothing. The first rows are of what forgets within a
-/// minute.
+/// The columns are the kinds of roles: a role without grants; roles with one privilege (produce, consume, observe,
+/// manage) on queue `q` and topic `tq`, on the others, and on `'*'`; the extension's owner, which is no superuser; a
+/// superuser. A member of a role has the role's access. A member with NOINHERIT has none. The first rows are functions
+/// whose results disappear within a minute.
 ///
 /// | Cell | The call |
 /// |---|---|
 /// | `+` | succeeds, and shows what a superuser sees |
-/// | `1` | succeeds, and shows of the two queues `q` alone |
-/// | `2` | succeeds, and shows of the two queues the other one alone |
+/// | `1` | succeeds, and shows only `q` of the two queues |
+/// | `2` | succeeds, and shows only the other one of the two queues |
 /// | `0` | succeeds, and shows nothing |
-/// | `-` | raises 42501: Postgres says that the role may not execute it, or not read it |
-/// | `q` | raises 42501 for queue `q`, or topic `tq`, with a hint that names the grant that is missing |
+/// | `-` | raises 42501: Postgres says that the role may not execute or read it |
+/// | `q` | raises 42501 for queue `q` or topic `tq`, with a hint that names the missing grant |
 /// | `f` | raises 42501 for the flow of `q`, which another role has made, with such a hint |
 /// | `*` | raises 42501 for `'*'`, with such a hint |
-/// | `w` | raises 55000: the queue is not one for it |
-/// | `t` | raises 0A000: a trigger's function, called otherwise |
+/// | `w` | raises 55000, because the function does not fit the queue |
+/// | `t` | raises 0A000, because a trigger's function is called in another way |
 #[rustfmt::skip]
 const TABLE: &str = "
    of q     of other of '*'

@@ -38,7 +38,8 @@ fn the_effects_of_a_command_happen_exactly_once_whatever_is_killed() {
     };
     enqueue(&mut client, jobs);
     let first = jobs;
-    let mut random = random::Random::new(random::seed("the_effects_of_a_command_happen_exactly_once_whatever_is_killed"));
+    let mut random =
+        random::Random::new(random::seed("the_effects_of_a_command_happen_exactly_once_whatever_is_killed"));
     for round in 0..rounds {
         let mut client = cluster.connect_to("app");
         wait::until_true("some more have run", || {
