@@ -225,7 +225,7 @@ fn the_tutorial_for_rust_does_what_it_says() {
 }
 
 #[test]
-fn what_is_shown_is_compared_line_by_line() {
+fn shown_output_is_compared_line_by_line() {
     assert!(is_as_shown("a\nb\n", "a\nb  \n\n"));
     assert!(!is_as_shown("a\n", "a\nb\n"));
     assert!(is_as_shown("…\nb\n", "a\na\nb\n") && is_as_shown("…\nb\n", "b\n"));

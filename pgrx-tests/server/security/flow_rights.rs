@@ -225,7 +225,7 @@ fn a_flow_s_manager_retries_members_only_in_queues_it_manages() {
 }
 
 #[test]
-fn of_a_restored_flow_the_author_s_name_counts() {
+fn the_author_of_a_restored_flow_is_found_by_name() {
     let (cluster, mut admin) = Cluster::new().start_with_database("app");
     create(&mut admin, "reports", "");
     admin.run(
