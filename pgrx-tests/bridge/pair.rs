@@ -52,12 +52,12 @@ impl Pair {
         Self::with_primary(Cluster::new(), conf)
     }
 
-    /// As `apart`, with a primary that has not been started.
+    /// Does what `apart` does, with a primary that has not been started.
     pub fn with_primary(primary: Cluster, conf: &str) -> Self {
         Self::of(prepared(primary, conf))
     }
 
-    /// As `apart`, with a primary from `prepared`.
+    /// Does what `apart` does, with a primary from `prepared`.
     pub fn of(primary: Cluster) -> Self {
         let server = Cluster::new().conf("wal_retrieve_retry_interval = '100ms'").conf("max_connections = 40").start();
         server.create_database(DATABASE).run("CREATE EXTENSION pg_queue_bridge CASCADE");
@@ -153,7 +153,7 @@ pub fn prepared(primary: Cluster, conf: &str) -> Cluster {
     prepared_by(primary.conf(conf), Cluster::start_again)
 }
 
-/// As `prepared`, but `start` starts the server.
+/// Does what `prepared` does, but `start` starts the server.
 pub fn prepared_by(primary: Cluster, start: impl FnOnce(&Cluster)) -> Cluster {
     let conf = ["shared_preload_libraries = ''", "wal_level = logical", "max_connections = 40"];
     let primary = conf.into_iter().fold(primary, |primary, line| primary.conf(line));

@@ -66,7 +66,7 @@ fn verbs_have_the_signatures_of_those_of_one_server() {
 }
 
 #[test]
-fn views_have_the_columns_of_those_of_one_server_and_the_server() {
+fn views_have_the_columns_of_one_servers_views_and_a_column_for_the_server() {
     let peers = Peers::apart(1);
     let c = &mut peers.connect(0);
     let views: Vec<String> = c.column(
@@ -206,7 +206,7 @@ const SNAPSHOT: &str = "
     ORDER BY 1";
 
 #[test]
-fn an_upgraded_extension_is_as_a_fresh_one() {
+fn an_upgraded_extension_equals_a_fresh_one() {
     let peers = Peers::apart(1);
     let server = &peers.servers[0];
     let mut old = server.create_database("old");

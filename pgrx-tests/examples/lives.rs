@@ -87,7 +87,8 @@ fn an_error_fails_the_job_and_not_the_worker() {
     wait_state(&places, &good, "completed");
     for (i, place) in places.all.iter().enumerate() {
         let error = |job: i64| place.ask::<String>("SELECT error FROM queue.job($1)", &[&job]);
-        // The work itself raises the error. The shell's work does not know names, so its error comes from the database.
+        // The handler itself raises the error. The shell's handler does not know names, so its error comes from the
+        // database.
         let said = error(nobody[i]);
         assert!(said.contains("nobody to greet") || said.contains("null value"), "{place}: {said}");
         // The job's transaction raises the error and leaves nothing behind.

@@ -229,7 +229,7 @@ impl Cluster {
         assert!(signal(name, pid), "there is no process {pid} to signal");
     }
 
-    /// As [`Cluster::signal`], but returns false if the process has ended by itself.
+    /// Does what [`Cluster::signal`] does, but returns false if the process has ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) -> bool {
         self.processes().contains(&pid) && signal(name, pid)
     }
@@ -266,7 +266,7 @@ impl Cluster {
         assert!(self.crash_if_there(pid), "there is no process {pid} to kill");
     }
 
-    /// As [`Cluster::crash`], but returns false if the process has ended by itself.
+    /// Does what [`Cluster::crash`] does, but returns false if the process has ended by itself.
     pub fn crash_if_there(&self, pid: i32) -> bool {
         // The witness is an open connection: the server ends all of them before it restarts.
         let mut witness = self.connect();
@@ -316,8 +316,8 @@ impl Cluster {
         self.create_database_with(name, "")
     }
 
-    /// As [`Cluster::create_database`], with settings such as `ALTER DATABASE $ SET pg_queue.worker = off`. They hold
-    /// before the first worker starts.
+    /// Does what [`Cluster::create_database`] does, with settings such as `ALTER DATABASE $ SET pg_queue.worker = off`.
+    /// They hold before the first worker starts.
     pub fn create_database_with(&self, name: &str, settings: &str) -> Client {
         let mut client = self.connect();
         let name_quoted = format!("\"{name}\"");
@@ -416,7 +416,7 @@ impl Cluster {
         self.psql_in("postgres", sql)
     }
 
-    /// As [`Cluster::psql`], in another database.
+    /// Does what [`Cluster::psql`] does, in another database.
     pub fn psql_in(&self, database: &str, sql: &str) -> String {
         // psql reads a file. With two pipes, psql and this process could wait for each other.
         let script = self.dir.join(format!("psql-{:?}.sql", std::thread::current().id()));

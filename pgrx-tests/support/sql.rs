@@ -60,7 +60,7 @@ pub trait Sql {
     fn row<T: Columns>(&mut self, sql: &str) -> T;
     /// Returns the error of the statement, which must fail. Returns after its rollback.
     fn failure(&mut self, sql: &str) -> Failure;
-    /// As `failure`, with this SQLSTATE.
+    /// Does what `failure` does, and checks the SQLSTATE.
     #[track_caller]
     fn refused(&mut self, sql: &str, code: &str) -> Failure;
     /// Waits until the failed last statement is rolled back. The server sends an error before that, and the driver

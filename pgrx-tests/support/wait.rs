@@ -12,7 +12,7 @@ pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     within(what, DEFAULT_LIMIT, probe)
 }
 
-/// As [`until`], for a condition without a value.
+/// Does what [`until`] does, for a condition without a value.
 pub fn until_true(what: &str, mut condition: impl FnMut() -> bool) {
     until(what, || condition().then_some(()));
 }
@@ -34,7 +34,7 @@ pub fn within<T>(what: &str, limit: Duration, probe: impl FnMut() -> Option<T>) 
     within_or_say(what, limit, probe, String::new)
 }
 
-/// As [`within`]. A failure also prints the result of `seen`.
+/// Does what [`within`] does. A failure also prints the result of `seen`.
 pub fn within_or_say<T>(
     what: &str,
     limit: Duration,

@@ -101,7 +101,7 @@ fn an_earlier_error_is_not_shown_as_the_current_one() {
 }
 
 #[test]
-fn idle_workers_are_shown_and_queues_without_any() {
+fn idle_workers_and_queues_without_workers_are_shown() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('served'), queue.create('lonely'), queue.enqueue('lonely')");
     let mut worker = cluster

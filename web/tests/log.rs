@@ -51,7 +51,7 @@ fn each_line_is_one_write_so_that_lines_of_several_programs_do_not_mix() {
 }
 
 #[test]
-fn a_log_that_takes_no_lines_stops_nothing() {
+fn a_log_that_accepts_no_lines_stops_no_request() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     for (number, (what, log)) in dead_ends().into_iter().enumerate() {

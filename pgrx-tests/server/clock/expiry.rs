@@ -1,4 +1,5 @@
-//! The time by which a job must start: no claim is late, overdue jobs expire, and nothing is left behind.
+//! The time by which a job must start: no claim takes an overdue job, overdue jobs expire, and they leave nothing
+//! behind.
 
 use crate::faults::held::{hold, release};
 use crate::shared::*;
@@ -518,7 +519,7 @@ fn a_worker_that_leaves_time_to_running_jobs_ends_all_that_expire() {
 }
 
 #[test]
-fn a_crash_a_promotion_and_the_ring_of_segments_lose_no_time() {
+fn times_to_start_outlast_a_crash_a_promotion_and_the_ring_of_segments() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "max_prepared_transactions = 5"])
             .start_with_database("app");

@@ -4,7 +4,7 @@ use crate::clock::schedules::{Stage, maintain, set_clock};
 use crate::shared::*;
 
 #[test]
-fn missed_slots_go_the_way_that_was_chosen() {
+fn missed_slots_run_as_the_schedule_says() {
     for (missed, expected) in [
         ("skip", &[][..]),
         ("once", &["2026-01-05T10:05:00Z"][..]),

@@ -66,7 +66,7 @@ fn each_slot_fires_once_over_crashes_of_the_server() {
 }
 
 #[test]
-fn each_slot_fires_once_over_the_end_of_the_worker() {
+fn each_slot_fires_once_even_if_the_worker_ends() {
     let database = Database::new();
     let mut client = database.connect();
     schedule(&mut client);

@@ -224,7 +224,7 @@ fn pg_restore_into_another_server_in_one_transaction() {
 }
 
 #[test]
-fn psql_into_another_server() {
+fn psql_restores_a_dump_into_another_server() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&[]);
     let args = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", "-f", &file];
@@ -267,7 +267,7 @@ fn cut(file: &str, table: &str) -> (String, String) {
 }
 
 #[test]
-fn a_crash_between_two_tables_of_a_restore() {
+fn a_restore_that_a_crash_interrupts_between_two_tables_can_be_finished() {
     let (source, target) = (Source::new(), cluster().start());
     let (first, second) = cut(&source.dump(&[]), "queue_internal.claim_0");
     for kill in [Cluster::stop_immediate, Cluster::kill_server] {
@@ -299,7 +299,7 @@ fn a_crash_between_two_tables_of_a_restore() {
 }
 
 #[test]
-fn a_crash_after_a_restore_that_was_not_adopted() {
+fn a_restored_database_stays_dormant_over_crashes_until_it_is_adopted() {
     let (source, target) = (Source::new(), cluster().start());
     target.append_conf("pg_queue.restore_quiet = '1h'");
     target.restart();

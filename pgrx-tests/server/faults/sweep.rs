@@ -194,8 +194,8 @@ impl Sweep {
             let code = error::code(&e).to_owned();
             let is_expected = e.is_closed()
                 || matches!(code.as_str(), "" | "58000" | "57P01" | "57P02" | "57P03" | "QJ001" | "55006" | "55000")
-                // The transaction of the last round was not prepared or still exists, or the queue was made before the
-                // fault.
+                // 42704: the transaction of the last round was not prepared. 42710: it still exists, or the queue was
+                // created before the fault.
                 || matches!(code.as_str(), "42704" | "42710");
             assert!(is_expected, "{point}: {sql}: {e:?}");
             if !self.client().is_closed() {

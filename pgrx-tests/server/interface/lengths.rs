@@ -78,7 +78,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("weigh", "group_key", "queue.weigh('q', $1, 2)"),
 ];
 
-/// As `REFUSED`, for texts that the call shortens to `pg_queue.max_error_length`.
+/// Like `REFUSED`, for texts that the call shortens to `pg_queue.max_error_length`.
 const CUT: &[(&str, &str, &str)] = &[
     ("cancel", "reason", "queue.cancel(queue.enqueue('q'), $1)"),
     ("cancel_many", "reason", "queue.cancel_many(ARRAY(SELECT job_id FROM queue.search('q')), $1)"),

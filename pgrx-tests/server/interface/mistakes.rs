@@ -183,7 +183,7 @@ fn completing_an_uncommitted_claim_gives_a_hint_to_commit_it() {
 }
 
 #[test]
-fn a_suspended_job_has_something_to_wait_for() {
+fn suspending_a_job_with_nothing_to_wait_for_is_refused() {
     let (_database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "members", "retention => '0'");
     client.run("SELECT queue.enqueue('q')");

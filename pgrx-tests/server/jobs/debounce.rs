@@ -25,7 +25,7 @@ fn since(client: &mut Client, job: i64) -> String {
     client.value(&format!("SELECT timing ->> 'delayed_since' FROM queue.job({job})"))
 }
 
-/// Returns how long after that start the job is due.
+/// Returns the time from the start of the job's `max_delay` until the job is due.
 fn put_off(client: &mut Client, job: i64) -> String {
     client.value(&format!("SELECT (run_at - (timing ->> 'delayed_since')::timestamptz)::text FROM queue.job({job})"))
 }

@@ -257,7 +257,7 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
 }
 
 #[test]
-fn a_restored_database_knows_the_time() {
+fn a_restored_database_keeps_the_times_of_suspended_jobs() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start_with_database("app");
     create(&mut client, "q", "");
     own(&mut client);

@@ -330,7 +330,7 @@ fn load(cluster: &Cluster, until: Instant, seed: i64) {
             }
         };
         if client.batch_execute(statement).is_err() {
-            // Another session was faster.
+            // Another session has changed the job first.
             let _ = client.batch_execute("ROLLBACK");
         }
     }

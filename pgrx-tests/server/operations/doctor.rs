@@ -282,7 +282,7 @@ fn turn(client: &mut Client) {
     assert!(turns(client), "the ring is full");
 }
 
-/// As `turn`, but returns false if no segment is free.
+/// Does what `turn` does, but returns false if no segment is free.
 fn turns(client: &mut Client) -> bool {
     const OPEN: &str = "SELECT max(generation) FROM queue_internal.segment_log WHERE state = 'o' AND segment < 8";
     let before: i64 = client.value(OPEN);

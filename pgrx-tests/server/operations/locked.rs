@@ -87,7 +87,7 @@ fn metrics_views_and_doctor_answer_while_any_table_is_locked() {
 }
 
 #[test]
-fn the_size_of_a_locked_table_is_null_and_no_sum_lacks_it() {
+fn the_size_of_a_locked_table_is_null_and_no_sum_leaves_it_out() {
     let (database, mut client) = Database::new().with_queue("q", "");
     let mut locker = database.connect();
     locker.run("BEGIN; LOCK TABLE queue_internal.outcome_3");

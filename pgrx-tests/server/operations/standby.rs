@@ -143,7 +143,7 @@ fn rows(client: &mut Client, sql: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_standby_shows_of_each_job_what_its_primary_shows() {
+fn a_standby_shows_each_job_as_its_primary_does() {
     let cluster = Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start();
     let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
     many(&mut client);

@@ -259,7 +259,7 @@ fn old_minutes_are_pruned() {
 }
 
 #[test]
-fn a_dump_has_the_minutes() {
+fn a_dump_contains_the_minutes_of_throughput() {
     let (database, mut client) = Database::without_worker().with_queue("q", "");
     past(&mut client, "2024-03-30 22:59:00+00", 1);
     let dump = server().pg_dump(&["-a", "-t", "queue_internal.rollup", &database.name]);

@@ -33,7 +33,7 @@ const KEPT: &[&str] = &[
     "queue.resolve(<flow>, {})",
 ];
 
-/// A queue, a topic, a claimed attempt, an open flow, and a session of a role that may manage all of them.
+/// A session of a role that may manage a queue, a topic, a claimed attempt and an open flow.
 struct Bed<'a> {
     client: postgres::Client,
     attempt: i64,
@@ -42,7 +42,7 @@ struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    /// Makes them. `set`: settings that a superuser makes for the session.
+    /// Makes all of these. `set`: settings that a superuser makes for the session.
     fn new(database: &'a Database, set: &str) -> Self {
         let roles = Roles::new(database);
         let writer = roles.make("writer", "");

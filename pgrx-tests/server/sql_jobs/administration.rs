@@ -131,7 +131,7 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
          ALTER ROLE a SET datestyle = 'German';
          ALTER ROLE a SET bytea_output = escape; ALTER ROLE a SET quote_all_identifiers = on",
     );
-    // In 19 and later this setting cannot be switched off.
+    // Since PostgreSQL 19 this setting cannot be switched off.
     if client.value::<i32>("SELECT current_setting('server_version_num')::integer") < 190_000 {
         client.run("ALTER ROLE a SET standard_conforming_strings = off");
     }

@@ -44,8 +44,8 @@ fn reclaim_and(client: &mut Client, mut look: impl FnMut(&mut Client)) {
     });
 }
 
-/// As `reclaim_and`, even if many jobs live. The filler makes them less than a twentieth of their segment, so that it
-/// is reclaimed without need.
+/// Does what `reclaim_and` does, even if many jobs live. The filler makes them less than a twentieth of their segment,
+/// so that it is reclaimed without need.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.pass_through("filler", 500);

@@ -235,9 +235,9 @@ struct Client {
 /// One step. Each number is taken modulo the number of choices.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A session does this.
+    /// This session acts.
     By(u8, Act),
-    /// This happens to a database.
+    /// Something happens to this database.
     At(u8, Event),
 }
 

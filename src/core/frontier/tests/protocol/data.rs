@@ -58,7 +58,7 @@ pub enum Kind {
     Cancelled,
     /// The mark of a running attempt that has moved: in the log of outcomes.
     MovedRunning,
-    /// As `Vain`, in the log of outcomes.
+    /// Like `Vain`, in the log of outcomes.
     VainOutcome,
     /// A note that the attempt must be cancelled.
     CancelNote,
@@ -97,7 +97,7 @@ pub enum Log {
     Outcomes = 2,
 }
 
-/// As `pg::scan::Probe`.
+/// Like `pg::scan::Probe`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     Absent,
@@ -317,11 +317,11 @@ pub struct Held {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Why {
     Cancel,
-    /// `purge_lane`.
+    /// For `purge_lane`.
     Purge,
-    /// `serve_cancels`: of the request about this attempt.
+    /// For `serve_cancels`, which serves the request about this attempt.
     Serve(i64),
-    /// `expire::cancel_unclaimed`.
+    /// For `expire::cancel_unclaimed`.
     Doomed,
 }
 
