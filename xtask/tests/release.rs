@@ -82,7 +82,7 @@ fn copy_folder(from: &Path, to: &Path) {
 const NOW: &str = env!("CARGO_PKG_VERSION");
 
 #[test]
-fn a_release_and_the_version_after_it() {
+fn a_release_and_the_version_after_it_can_be_made() {
     let copy = Copy::new("whole");
     let is_released = copy.read("sql/released.sha256").contains(&format!("  pg_queue--{NOW}.sql\n"));
     if is_released {

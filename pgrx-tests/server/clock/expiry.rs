@@ -409,7 +409,7 @@ fn a_call_under_a_key_gives_a_waiting_job_the_time_of_that_call() {
 }
 
 #[test]
-fn copies_of_events_and_dead_jobs_and_the_jobs_of_schedules() {
+fn copies_of_events_and_jobs_of_schedules_have_a_start_by_and_dead_letters_have_none() {
     let (_database, mut client) = quiet("max_attempts => 1");
     create(&mut client, "dead", "");
     client.run("SELECT queue.alter('q', dead_letter => 'dead')");
@@ -434,7 +434,7 @@ fn copies_of_events_and_dead_jobs_and_the_jobs_of_schedules() {
 }
 
 #[test]
-fn times_without_meaning_are_refused() {
+fn invalid_times_to_start_are_refused() {
     let (mut client, q) = queue("");
     for (options, message) in [
         (&[("start_by", "infinity")][..], "start_by must be finite"),

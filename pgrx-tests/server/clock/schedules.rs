@@ -126,7 +126,7 @@ fn fired(zone: &str, cron: &str, from: &str, hours: i32) -> Vec<String> {
 }
 
 #[test]
-fn daylight_saving_in_berlin() {
+fn schedules_follow_daylight_saving_in_berlin() {
     let forward = |cron| fired("Europe/Berlin", cron, "2026-03-28 22:59:59Z", 9);
     let back = |cron| fired("Europe/Berlin", cron, "2026-10-24 21:59:59Z", 9);
     assert_eq!(forward("30 2 * * *"), ["2026-03-29 03:00:00+02"]);
@@ -143,7 +143,7 @@ fn daylight_saving_in_berlin() {
 }
 
 #[test]
-fn daylight_saving_on_lord_howe() {
+fn schedules_follow_daylight_saving_on_lord_howe() {
     // The clock changes by half an hour: from 2:00 to 2:30, and from 2:00 to 1:30.
     let forward = |cron| fired("Australia/Lord_Howe", cron, "2026-10-03 13:29:59Z", 6);
     let back = |cron| fired("Australia/Lord_Howe", cron, "2026-04-04 12:59:59Z", 6);

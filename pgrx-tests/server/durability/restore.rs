@@ -197,7 +197,7 @@ fn program(target: &Cluster, program: &str, args: &[&str]) -> Command {
 }
 
 #[test]
-fn pg_restore_into_the_same_server() {
+fn pg_restore_restores_into_the_same_server() {
     let source = Source::new();
     let file = source.dump(&["-Fc"]);
     let server = &source.cluster;
@@ -210,14 +210,14 @@ fn pg_restore_into_the_same_server() {
 }
 
 #[test]
-fn pg_restore_into_another_server_with_several_jobs() {
+fn pg_restore_restores_into_another_server_with_several_jobs() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc"]);
     restore(&source, &target, "", &mut program(&target, "pg_restore", &["-e", "-j", "4", &file]), false);
 }
 
 #[test]
-fn pg_restore_into_another_server_in_one_transaction() {
+fn pg_restore_restores_into_another_server_in_one_transaction() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc"]);
     restore(&source, &target, "", &mut program(&target, "pg_restore", &["-e", "--single-transaction", &file]), true);
@@ -234,7 +234,7 @@ fn psql_restores_a_dump_into_another_server() {
 }
 
 #[test]
-fn pg_restore_of_data_only_into_a_database_with_empty_queues() {
+fn pg_restore_restores_data_into_a_database_with_empty_queues() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc", "--schema=queue_internal", "--extension=pg_queue"]);
     let used = "CREATE EXTENSION pg_queue;

@@ -183,7 +183,7 @@ fn parameters_need_no_types() {
 }
 
 #[test]
-fn a_worker_s_life_over_prepared_statements_without_types() {
+fn a_worker_can_prepare_its_statements_without_types() {
     let mut client = connect();
     create(&mut client, "prepared", "backoff_base => '0'");
     let enqueue = client.prepare("SELECT queue.enqueue($1, $2, priority => $3)").unwrap();

@@ -268,7 +268,7 @@ fn a_delayed_job_lets_others_of_its_group_pass() {
 
 /// A transaction that fails a job does not claim a later job of its group.
 #[test]
-fn strict_order_within_one_transaction() {
+fn strict_order_holds_within_one_transaction() {
     let (mut client, queue) = queue("strict_order => true");
     fill(&mut client, &queue, "g", 3);
     let mut tx = client.transaction().unwrap();

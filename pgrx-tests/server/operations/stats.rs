@@ -302,7 +302,7 @@ fn totals_survive_all_deletions() {
 
 /// The cost does not grow with the number of ready or ended jobs.
 #[test]
-fn stats_read_next_to_nothing() {
+fn stats_read_few_blocks_however_many_jobs_there_are() {
     let (_database, mut client) = Database::new().with_queue("q", "");
     const JOBS: i64 = 200_000;
     for _ in 0..JOBS / 20_000 {

@@ -63,7 +63,7 @@ mod examples {
     }
 
     #[test]
-    fn an_instant_between_two_seconds() {
+    fn an_instant_between_two_seconds_lies_between_their_slots() {
         let plan = plan("* * * * * *", "UTC");
         let second = at("2026-01-01T00:00:00Z");
         assert_eq!(plan.next_after(second - 1), Some(second));
@@ -78,7 +78,7 @@ mod examples {
     }
 
     #[test]
-    fn ends_of_months() {
+    fn days_can_be_counted_from_the_end_of_the_month() {
         assert_slots(
             &plan("0 0 L * *", "UTC"),
             "2028-01-31T00:00:00Z",
@@ -102,7 +102,7 @@ mod examples {
     }
 
     #[test]
-    fn working_days() {
+    fn the_nearest_working_day_is_selected() {
         // In 2026 August 1st is a Saturday, November 1st a Sunday, January 31st a Saturday, May 31st a Sunday.
         assert_slots(&plan("0 0 1W 8 *", "UTC"), "2026-01-01T00:00:00Z", &["2026-08-03T00:00:00Z"]);
         assert_slots(&plan("0 0 1W 11 *", "UTC"), "2026-01-01T00:00:00Z", &["2026-11-02T00:00:00Z"]);
@@ -119,7 +119,7 @@ mod examples {
     }
 
     #[test]
-    fn weekdays_counted_in_the_month() {
+    fn weekdays_can_be_counted_within_the_month() {
         assert_slots(
             &plan("0 0 * * MON#2", "UTC"),
             "2026-01-01T00:00:00Z",
@@ -257,7 +257,7 @@ mod examples {
     }
 
     #[test]
-    fn half_an_hour_on_lord_howe() {
+    fn slots_follow_the_half_hour_change_on_lord_howe() {
         assert_slots(
             &plan("15 2 * * *", "Australia/Lord_Howe"),
             "2026-10-03T12:00:00Z",
@@ -281,7 +281,7 @@ mod examples {
     }
 
     #[test]
-    fn a_day_left_out_in_samoa() {
+    fn slots_of_the_day_left_out_in_samoa_run_after_it() {
         // There was no December 30th 2011.
         assert_slots(
             &plan("30 2 * * *", "Pacific/Apia"),
@@ -305,7 +305,7 @@ mod examples {
     }
 
     #[test]
-    fn midnight_that_does_not_exist() {
+    fn a_slot_at_a_midnight_that_does_not_exist_runs_after_the_gap() {
         assert_slots(
             &plan("@daily", "America/Sao_Paulo"),
             "2018-11-03T03:00:00Z",
@@ -314,7 +314,7 @@ mod examples {
     }
 
     #[test]
-    fn odd_offsets() {
+    fn odd_offsets_from_utc_are_exact() {
         assert_slots(&plan("0 0 * * *", "Asia/Kathmandu"), "2026-01-01T00:00:00Z", &["2026-01-01T18:15:00Z"]);
         // Monrovia had local mean time until 1972, 44 minutes and 30 seconds behind UTC.
         assert_slots(
@@ -389,7 +389,7 @@ mod examples {
     }
 
     #[test]
-    fn short_periods_over_years() {
+    fn short_periods_are_exact_over_years() {
         let plan = every((0, 0, 100_000), "2001-01-01T00:00:00.05Z", "UTC");
         assert_slots(&plan, "2026-07-01T00:00:00.05Z", &["2026-07-01T00:00:00.15Z", "2026-07-01T00:00:00.25Z"]);
         assert_eq!(plan.previous_or_at(at("2026-07-01T00:00:00Z")), Some(at("2026-06-30T23:59:59.95Z")));
