@@ -275,7 +275,7 @@ impl Cluster {
             return false;
         }
         // A process that has just ended can get signals without effect until its parent has collected it. Then the
-        // server, which accepts connections, has not seen it killed.
+        // server goes on to accept connections, because it did not see the process killed.
         let killed = format!("(PID {pid}) was terminated by signal 9");
         let has_crashed = wait::until("the server has noticed the crash", || {
             if witness.simple_query("").is_err() {

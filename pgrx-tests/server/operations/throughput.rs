@@ -43,7 +43,7 @@ fn busy(client: &mut Client, queue: &str) {
     client.run(&format!("SELECT queue.fail(id, 'boom', retry_in => '0') FROM queue.claim('{queue}', 2)"));
     client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}', 2)"));
     client.run(&format!("SELECT queue.fail(id, 'boom', fatal => true) FROM queue.claim('{queue}', 1)"));
-    // 1 job times out twice and then is dead.
+    // One job times out twice, and then is dead.
     for ended in [1, 2] {
         client.run(&format!("SELECT FROM queue.claim('{queue}', lease => '1 millisecond')"));
         client.maintain_until(&format!(

@@ -26,7 +26,7 @@ struct Look<'a> {
     claimed: BTreeMap<i64, Micros>,
     /// Jobs of queues that keep nothing, completed by a committed call.
     completed: BTreeSet<i64>,
-    /// Jobs that a call has changed, or may have: retried, cancelled, moved.
+    /// Jobs that a call has retried, cancelled or moved, or may have.
     touched: BTreeSet<i64>,
     /// Queues whose dead jobs were all retried.
     retried: BTreeSet<usize>,
