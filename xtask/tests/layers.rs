@@ -1,7 +1,6 @@
 //! Checks the layout of the sources. In `src` each folder is a layer, and a file imports only from its own layer and
 //! lower ones. In every crate, package and page no files import each other in a circle. Files and lines are short. In
-//! the product, types have few methods, and functions are short and have few arguments. The checks read the files and
-//! need no server.
+//! the product, types have few methods, and functions are short and have few arguments. No check needs a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
