@@ -144,7 +144,7 @@ class Run:
 
         until(lambda: f"{what} is {str(last[0])[:600]!r}, and not {str(expected)[:600]}", holds, progress=progress)
 
-    # The steps, each a verb of a scenario: README.md says what they do.
+    # The steps. Each is a verb of a scenario, and README.md says what it does.
 
     def do_enqueue(self, job, **more):
         if isinstance(job.get("payloads"), int):
@@ -305,7 +305,7 @@ class Run:
         if len(lines()) != times:
             raise Failed(f"logged: {lines()}")
 
-    # Processes and servers.
+    # The steps about processes and servers.
 
     def do_signal(self, name):
         self.adapter.process.send_signal(getattr(signal, f"SIG{name}"))

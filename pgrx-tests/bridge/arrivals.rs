@@ -1,4 +1,4 @@
-//! What is called on the primary has the same effect as the same call on the queue server.
+//! A call on the primary has the same effect as the same call on the queue server.
 
 use postgres::{Config, NoTls};
 use queue_tests::pooler::Pooler;
@@ -7,7 +7,7 @@ use queue_tests::{integrity, wait};
 
 use crate::pair::{DATABASE, Pair};
 
-/// What a call makes, but for its ids: those are the primary's.
+/// What a call has made, without the ids, because the primary gives its own.
 const CONTENTS: &str = "SELECT string_agg(to_jsonb(j)::text, E'\n' ORDER BY j) FROM (
     SELECT queue_name, stage, state, payload, priority, attempt, max_attempts, date_trunc('minute', run_at) AS run_at,
            unique_key, group_key, headers #- '{event,id}' #- '{event,published_at}' AS headers, task,
@@ -16,7 +16,7 @@ const CONTENTS: &str = "SELECT string_agg(to_jsonb(j)::text, E'\n' ORDER BY j) F
            date_trunc('minute', (timing ->> 'start_by')::timestamptz) AS start_by
     FROM queue.jobs) AS j";
 
-/// Runs statements on the primary and, in a database of its own, on the queue server. `JOB` is a job that is there.
+/// Runs statements on the primary and, in another database, on the queue server. `JOB` stands for an existing job.
 #[track_caller]
 fn same(pair: &Pair, name: &str, calls: &[&str]) {
     let setup = "SELECT queue.create('q', backoff => 'constant', backoff_base => '0', stages => '{one,two}');
@@ -40,7 +40,7 @@ fn each_call_of_a_producer_does_what_it_does_on_the_queue_server() {
     each_call_is_the_same(&Pair::apart(""));
 }
 
-/// Connects a pair, and makes each call of a producer on both of its servers.
+/// Connects a pair and makes each producer call on both servers.
 pub fn each_call_is_the_same(pair: &Pair) {
     let mut server = pair.server();
     server.run(
@@ -112,7 +112,7 @@ fn the_id_of_a_call_is_the_id_of_its_job() {
     pair.wait_arrived();
     let found = server.column::<i64>("SELECT job_id FROM queue.jobs ORDER BY job_id");
     assert_eq!(found, made);
-    // Each is counted as enqueued once, also when it is tried again, and when it is retried.
+    // Each job is counted as enqueued once, even after a retry.
     let id = server.claim("q");
     server.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
     let job: i64 = server.value("SELECT job_id FROM queue.jobs WHERE state = 'dead'");
@@ -139,7 +139,7 @@ fn jobs_are_ended_in_the_transaction_of_their_effects() {
     pair.wait_arrived();
     let states = server.column::<String>("SELECT concat_ws(' ', state, result, error) FROM queue.jobs ORDER BY job_id");
     assert_eq!(states, ["completed {\"done\": true}", "completed", "completed", "dead broken", "scheduled"]);
-    // The lease is lost: it is listed, and nothing else happens.
+    // A completion with a lost lease is listed and has no other effect.
     app.run(&format!("SELECT queue.complete({})", ids[3]));
     pair.wait_arrived();
     assert_eq!(server.value::<i64>("SELECT late FROM queue_bridge.sources"), 1);
@@ -151,7 +151,7 @@ fn jobs_are_ended_in_the_transaction_of_their_effects() {
 fn a_completion_that_comes_late_completes_a_job_that_waits() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
-    // How an attempt ends before its completion arrives, and what becomes of the job.
+    // How an attempt ends before its completion arrives, the completion, the job's state, and the number of late calls.
     let late = "SELECT queue.complete(ID, '{\"done\": true}')";
     let cases = [
         ("SELECT queue.fail(ID, 'lost', retry_in => '1 hour')", late, "completed", 0),
@@ -189,7 +189,7 @@ fn a_completion_that_comes_late_completes_a_job_that_waits() {
     }
     let result = "SELECT count(*) FROM queue.jobs WHERE result = '{\"done\": true}'";
     assert_eq!(server.value::<i64>(result), 3);
-    // It may not be consumed any more.
+    // The source may no longer consume from the queue.
     let job = app.enqueue("q");
     pair.wait_arrived();
     let id = server.claim("q");
@@ -209,7 +209,7 @@ fn effects_happen_once_however_often_a_job_runs() {
     assert!(app.value::<bool>(&once));
     app.run("ROLLBACK; BEGIN");
     assert!(app.value::<bool>(&once));
-    // The other one waits for the first transaction, and then knows.
+    // The second session waits for the first transaction and then returns false.
     let pid = other.pid();
     let waiting = std::thread::spawn(move || other.value::<bool>(&once));
     queue_tests::sql::wait_blocked(&mut pair.primary.connect(), pid);
@@ -219,13 +219,13 @@ fn effects_happen_once_however_often_a_job_runs() {
     let many = format!("SELECT queue.once_many(ARRAY[{}, {job}, {}])", more[1], more[0]);
     assert_eq!(app.column::<i64>(&many).len(), 2);
     assert_eq!(app.column::<i64>(&many).len(), 0);
-    // A job of the queue server has an id of its own.
+    // Jobs of the queue server have ids that the primary does not give.
     let local = server.enqueue("q");
     assert!(app.value::<bool>(&format!("SELECT queue.once({local})")));
     app.refused("SELECT queue.once(16)", "22023");
 }
 
-/// Lets the turns of both generations come to where they may empty the older one, as if a day had gone by.
+/// Makes the turns of both generations look a day older, so that the older generation may be emptied.
 fn let_a_day_go_by(pair: &Pair) {
     let mut owner = pair.primary_as("owner");
     owner.run("UPDATE queue_bridge.turn SET since = since - interval '2 days', asked_at = NULL");
@@ -233,7 +233,7 @@ fn let_a_day_go_by(pair: &Pair) {
     pair.wait_arrived();
 }
 
-/// Lets days go by until a query on the primary has this answer.
+/// Lets days go by until a query on the primary returns this answer.
 fn days_until(pair: &Pair, sql: &str, wanted: &str) {
     let mut owner = pair.primary_as("owner");
     wait::until(wanted, || {
@@ -243,7 +243,7 @@ fn days_until(pair: &Pair, sql: &str, wanted: &str) {
 }
 
 #[test]
-fn effects_are_forgotten_when_none_of_their_jobs_can_run() {
+fn effects_are_forgotten_once_none_of_their_jobs_can_run() {
     let pair = Pair::new();
     let (mut app, mut server, mut owner) = (pair.app(), pair.server(), pair.primary_as("owner"));
     let turn = "SELECT format('%s %s %s', since IS NOT NULL, lsn IS NOT NULL, is_arrived) FROM queue_bridge.turn
@@ -255,14 +255,14 @@ fn effects_are_forgotten_when_none_of_their_jobs_can_run() {
     for job in early {
         assert!(once(&mut app, job));
     }
-    // The first turn has nothing to empty.
+    // In the first turn there is nothing to empty.
     let turned = "SELECT count(*)::text FROM queue_bridge.turn WHERE ends <> begins";
     days_until(&pair, turned, "2");
     assert_eq!(owner.column::<i64>(kept).len(), 2);
     for job in early {
         assert!(!once(&mut app, job), "it is known in the older generation");
     }
-    // Ids that are given out now belong to the older generation until the headroom is used.
+    // New ids belong to the older generation until its headroom is used.
     let mut open = pair.app();
     open.run("BEGIN; SELECT queue.enqueue('q', '\"late\"')");
     owner.run("SELECT setval('queue_bridge.id_seq', (SELECT last_value + 200000 FROM queue_bridge.id_seq))");
@@ -281,7 +281,7 @@ fn effects_are_forgotten_when_none_of_their_jobs_can_run() {
     }
     assert_eq!(owner.value::<String>(&format!("{turn} 0")), "t t t", "jobs of the older generation live");
     assert_eq!(owner.column::<i64>(kept).len(), 3);
-    // Dead jobs can be retried, so they count, and completed ones do not.
+    // A dead job keeps the effects of its generation, because it can be retried. Completed jobs do not.
     let claimed = server.column::<i64>("SELECT id FROM queue.claim('q', 4)");
     server.run(&format!("SELECT queue.fail({}, 'no', fatal => true)", claimed[0]));
     for id in &claimed[1..] {
@@ -289,7 +289,6 @@ fn effects_are_forgotten_when_none_of_their_jobs_can_run() {
     }
     let kept = "SELECT string_agg(job_id::text, ' ' ORDER BY job_id) FROM queue_bridge.effect";
     days_until(&pair, kept, &format!("{} {}", early[1], more[0]));
-    // A dead job can be retried, so its generation stays.
     assert_eq!(server.state(early[1]), "dead");
     server.run(&format!("SELECT queue.retry({})", early[1]));
     let id = server.claim("q");
@@ -311,7 +310,7 @@ fn a_key_holds_over_jobs_of_both_servers_and_their_retries() {
     let (mut app, mut server) = (pair.app(), pair.server());
     let keyed = "SELECT queue.enqueue('q', unique_key => 'k')";
     for round in 0..3 {
-        // The newest attempt under the key is now one that was made here, with a larger id than those that come.
+        // In round 1 the queue server makes the first job. Its id is larger than the ids that the primary gives.
         let first: i64 = if round == 1 { server.value(keyed) } else { app.value(keyed) };
         pair.wait_arrived();
         let id = server.claim("q");
@@ -331,7 +330,7 @@ fn a_key_holds_over_jobs_of_both_servers_and_their_retries() {
 }
 
 #[test]
-fn what_can_never_succeed_is_listed_on_both_sides_and_holds_up_nothing() {
+fn calls_that_can_never_succeed_are_listed_on_both_sides_and_hold_up_nothing() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     pair.drop_known_queue();
@@ -349,7 +348,7 @@ fn what_can_never_succeed_is_listed_on_both_sides_and_holds_up_nothing() {
     assert_eq!(told, [format!("{refused} 42704"), format!("{wrong} 22023")]);
     let failure = app.failure("SELECT queue.enqueue('other')");
     assert_eq!((failure.code.as_str(), failure.message.as_str()), ("42704", "queue \"other\" does not exist"));
-    // Once the cause is gone, it is the same job.
+    // Once the cause is gone, the job keeps its id.
     server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");
     assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 1);
     assert_eq!(server.state(refused), "ready");
@@ -357,7 +356,7 @@ fn what_can_never_succeed_is_listed_on_both_sides_and_holds_up_nothing() {
 }
 
 #[test]
-fn what_is_refused_again_stays_listed() {
+fn calls_that_are_refused_again_stay_listed() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     let cancelled = app.enqueue("q");
@@ -383,7 +382,7 @@ fn what_is_refused_again_stays_listed() {
     server.run("SELECT queue_bridge.allow('shop', 'q', '{produce}'), queue_bridge.repair('shop')");
     pair.wait_arrived();
     assert_eq!(server.value::<String>(listed), all, "a repair passes them over");
-    // One of them comes too late by now.
+    // One of the calls is now too late.
     server.run(&format!("SELECT queue.fail({late}, 'no', fatal => true)"));
     server.run("SELECT queue_bridge.allow('shop', 'q', '{produce,consume,manage}')");
     assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 6);
@@ -395,7 +394,7 @@ fn what_is_refused_again_stays_listed() {
 }
 
 #[test]
-fn a_full_queue_takes_what_is_committed_and_the_primary_learns_of_it() {
+fn a_full_queue_accepts_committed_jobs_and_the_primary_learns_that_it_is_full() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     server.run("SELECT queue.alter('q', max_waiting => 2)");
@@ -467,7 +466,7 @@ fn a_flow_has_the_ids_of_the_primary_and_arrives_whole_or_not_at_all() {
     let tasks = "[{\"task\": \"b\", \"after\": [\"a\"]}, {\"task\": \"a\"}]";
     let flow: i64 = app.value(&format!("SELECT queue.enqueue_flow('q', '{tasks}', runs => true)"));
     app.run(&format!("SELECT queue.enqueue_flow('q', '{tasks}', unique_key => 'k') FROM generate_series(1, 2)"));
-    // A wrong task refuses the flow.
+    // A wrong task refuses the whole flow.
     app.run("SELECT queue.enqueue_flow('q', '[{}, {\"stage\": \"none\"}]')");
     pair.wait_arrived();
     let outbox = "SELECT unnest(ids) FROM queue_bridge.outbox WHERE verb = 'w' ORDER BY 1";
@@ -476,7 +475,7 @@ fn a_flow_has_the_ids_of_the_primary_and_arrives_whole_or_not_at_all() {
     assert_eq!(server.column::<i64>(jobs), made[..6]);
     assert_eq!(made[0], flow);
     assert_eq!(server.value::<String>("SELECT code FROM queue_bridge.refused"), "22023");
-    // What arrives again is the same flow, also after its end.
+    // A call that arrives again makes no second flow, even after the flow has ended.
     for _ in 0..2 {
         server.run("SELECT queue_bridge.repair('shop')");
         pair.wait_arrived();
@@ -493,11 +492,11 @@ fn a_flow_has_the_ids_of_the_primary_and_arrives_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_refused_flow_is_told_and_becomes_whole_when_it_is_delivered_again() {
+fn a_refused_flow_is_reported_and_becomes_whole_once_it_is_delivered_again() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     pair.drop_known_queue();
-    // Rows of the list do not lie in the order of the calls.
+    // With these rows the list is not stored in the order of the calls.
     app.run("SELECT queue.enqueue('other') FROM generate_series(1, 3)");
     pair.wait_arrived();
     let flow: i64 =
@@ -518,7 +517,7 @@ fn a_refused_flow_is_told_and_becomes_whole_when_it_is_delivered_again() {
     assert_eq!(server.value::<String>(&list.replace("SQLSTATE", "code")), wanted);
     let told = format!("{list} WHERE target IS DISTINCT FROM 'other'").replace("SQLSTATE", "sqlstate");
     assert_eq!(pair.primary_as("owner").value::<String>(&told), wanted);
-    // The cause is still there: all of it stays listed.
+    // The cause still exists, so all calls stay listed.
     assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 0);
     assert_eq!(server.value::<String>(&list.replace("SQLSTATE", "code")), wanted);
     server.run("SELECT queue.create('other'); SELECT queue_bridge.allow('shop', 'other')");

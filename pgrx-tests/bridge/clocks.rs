@@ -1,4 +1,4 @@
-//! The clock of a primary jumps. Nothing is emptied too early, and what has arrived before is passed over.
+//! The clock of a primary jumps. Nothing is emptied too early, and calls that have arrived are passed over.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use queue_tests::{Cluster, installation, integrity, wait};
 
 use crate::pair::{Pair, prepared_by};
 
-/// The library that makes a process see another time: Debian's package `libfaketime`.
+/// Returns the path of the library that shows a process another time (Debian's package `libfaketime`).
 fn library() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").expect("/usr/lib").flatten();
     let mut found = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
@@ -45,7 +45,7 @@ impl Clock {
     }
 }
 
-/// How many seconds the clock is ahead of the real one.
+/// Returns how many seconds the clock is ahead of the real one.
 fn offset(minutes: i64) -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("the time").as_secs();
     minutes * 60 - i64::try_from(now % 3600).expect("seconds")
@@ -58,7 +58,7 @@ fn a_clock_that_goes_back_empties_nothing_too_early_and_loses_no_job() {
     let (mut app, mut server) = (pair.app(), pair.server());
     let mut owner = pair.primary_as("owner");
     let mut jobs = 0_i64;
-    // An hour back and forward, a day forward and back, half an hour forward and back.
+    // The clock goes an hour back and forward, a day forward and back, and half an hour forward and back.
     for minutes in [5, -55, 5, 24 * 60 + 5, 5, 35, 5] {
         clock.set(minutes);
         app.run("SELECT queue.enqueue('q') FROM generate_series(1, 10)");
@@ -84,7 +84,7 @@ fn a_clock_that_goes_back_empties_nothing_too_early_and_loses_no_job() {
 }
 
 #[test]
-fn what_arrived_before_the_clock_went_back_a_day_is_known() {
+fn calls_that_arrived_before_the_clock_went_back_a_day_are_known() {
     let clock = Clock::new();
     let pair = &clock.pair;
     let (mut app, mut server) = (pair.app(), pair.server());

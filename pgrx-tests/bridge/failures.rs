@@ -1,4 +1,4 @@
-//! What fails on the way of a call that could be carried out later: it is tried again, and nothing is passed over.
+//! Calls that fail on their way but could be carried out later. They are tried again, and no call is passed over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,7 +22,7 @@ fn check_payloads(pair: &Pair, wanted: std::ops::Range<i64>) {
 }
 
 #[test]
-fn a_call_that_fails_again_and_again_is_named_and_can_be_put_aside() {
+fn a_call_that_keeps_failing_is_named_and_can_be_put_aside() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     server.run("SELECT queue.create_topic('t'); SELECT queue_bridge.allow('shop', 't')");
@@ -50,11 +50,11 @@ fn a_call_that_fails_again_and_again_is_named_and_can_be_put_aside() {
     assert_eq!(server.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 1);
     assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused WHERE code = '57014'"), [event]);
     assert_eq!(server.count("SELECT FROM queue_bridge.source WHERE refusing <> '{}'"), 0);
-    // A repair, which copies it once more, leaves it there.
+    // A repair copies the call once more and leaves it in the list.
     server.run("SELECT queue_bridge.repair('shop')");
     pair.wait_arrived();
     assert_eq!(server.column::<i64>("SELECT id FROM queue_bridge.refused"), [event]);
-    // When the cause is gone, it is delivered.
+    // Once the cause is gone, the call is delivered.
     let own = "LANGUAGE c AS '$libdir/pg_queue', 'pg_queue_bridge_publish'";
     server.run(&format!("{publish} {own}"));
     assert_eq!(server.value::<i64>("SELECT queue_bridge.retry_refused('shop')"), 1);
@@ -74,7 +74,7 @@ fn a_deadlock_holds_up_no_other_call() {
     let waits = "SELECT FROM pg_stat_activity
         WHERE backend_type LIKE 'logical replication%' AND wait_event_type = 'Lock'";
     wait::until("the call waits for the session", || (server.count(waits) > 0).then_some(()));
-    // The session does not look for deadlocks, so it is the call that finds this one, or gives up.
+    // The session waits an hour before it looks for deadlocks, so the call finds this deadlock or gives up.
     session.run(&keyed("a"));
     let waiting = "SELECT FROM queue_bridge.refused WHERE is_waiting AND code IN ('40P01', '55P03')";
     wait::until("the call is put aside", || (server.count(waiting) > 0).then_some(()));
@@ -83,18 +83,18 @@ fn a_deadlock_holds_up_no_other_call() {
     assert_eq!(server.count("SELECT FROM queue.jobs WHERE unique_key IS NULL"), 1);
     session.run("COMMIT");
     assert_eq!(pair.contact(), None);
-    // The call was first with one key, and the session with the other.
+    // The call made the job with key `a`, the session the job with key `b`.
     assert_eq!(server.column::<String>("SELECT unique_key FROM queue.jobs ORDER BY 1 NULLS LAST LIMIT 2"), ["a", "b"]);
     assert_eq!(server.count("SELECT FROM queue_bridge.passed"), 1);
     assert_eq!(server.count("SELECT FROM queue_bridge.refused"), 0);
     integrity::check(&mut server);
 }
 
-/// Sets the largest file that processes of this server can write from now on, which the server takes for a full disk.
+/// Limits the size of the files that running processes of this server can write. The server takes that for a full disk.
 fn limit_files(cluster: &Cluster, bytes: &str) {
     let pid = cluster.postmaster_pid().to_string();
     let limit = format!("--fsize={bytes}:unlimited");
-    // As the server's own account, which may do that without further rights.
+    // The server's own account may do this without further rights.
     let mut prlimit = cluster.command("/usr/bin/env");
     let status = prlimit.args(["prlimit", "--pid", &pid, &limit]).status().expect("prlimit, of util-linux");
     assert!(status.success());
@@ -104,7 +104,7 @@ fn limit_files(cluster: &Cluster, bytes: &str) {
 fn a_full_disk_passes_nothing_over() {
     let pair = Pair::new();
     let mut app = pair.app();
-    // A file of the WAL has 16 MB.
+    // A WAL file has 16 MB.
     limit_files(&pair.server, "17000000");
     let mut server = pair.server();
     server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
@@ -129,7 +129,7 @@ fn a_restore_that_is_under_way_refuses_nothing() {
     let mut server = pair.server();
     app.run("SELECT queue.enqueue('q', '0')");
     pair.wait_arrived();
-    // What pg_restore --single-transaction does first.
+    // The first statement of pg_restore --single-transaction.
     let mut restore = pair.server();
     restore.run("BEGIN; INSERT INTO queue_internal.claim_0 SELECT * FROM queue_internal.claim_0 WHERE false");
     server.refused("SELECT queue.purge('none')", "55000");
@@ -157,12 +157,12 @@ fn a_restored_dump_of_the_queue_server_takes_over() {
     assert!(!printed.contains("ERROR"), "{printed}");
     let mut copy = pair.server.connect_to("copy");
     copy.run("SELECT queue.adopt()");
-    // A copy beside its original takes nothing from it.
+    // A copy takes no jobs while its original is there.
     let contact = "SELECT queue_bridge.contact('shop')";
     let said: String = copy.value(contact);
     assert!(said.starts_with("another queue server takes its jobs: "), "{said}");
     assert_eq!(pair.contact(), None);
-    // The original is gone.
+    // The original stops.
     server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
     pair.primary_as("owner").run("UPDATE queue_bridge.bridge SET seen_at = seen_at - interval '2 minutes'");
     assert_eq!(copy.value::<String>(contact), "this server has gone back in time");
@@ -195,7 +195,7 @@ fn both_sides_can_be_updated_while_producers_work() {
             .collect();
         for _ in 0..5 {
             pair.primary_as("owner").run(&primary_sql());
-            // What ALTER EXTENSION … UPDATE does: functions are made anew, and the outbox is locked.
+            // As ALTER EXTENSION … UPDATE, this recreates functions and locks the outbox.
             pair.server().run(
                 "BEGIN; LOCK TABLE queue_bridge.outbox;
                  DO $$ DECLARE f record; BEGIN
@@ -232,7 +232,7 @@ fn the_publication_may_belong_to_a_superuser_and_must_have_the_outbox() {
     assert_eq!((failure.code.as_str(), failure.message.contains("does not publish")), ("55000", true), "{failure:?}");
 }
 
-/// The plain servers of other majors on this machine, from this major on.
+/// Returns the plain servers on this machine of this major version and later ones, except the one under test.
 fn others(from: u32) -> Vec<&'static Installation> {
     let mut others = installation::others();
     others.retain(|other| other.major >= from);
@@ -270,7 +270,7 @@ fn the_primary_may_be_of_another_major() {
 
 #[test]
 fn a_synchronised_slot_survives_a_failover() {
-    // The primary needs 17 or later.
+    // The primary needs major version 17 or later.
     let own = installation::installation();
     let majors = if own.major >= 17 { vec![own] } else { others(17) };
     for major in majors {
@@ -301,7 +301,7 @@ fn a_synchronised_slot_survives_a_failover() {
         pair.primary.kill_server();
         standby.promote();
         pair.primary = standby;
-        // Nothing but the new address. It could be the same, too.
+        // Only the address changes. Even the address could stay the same.
         pair.server().run(&format!(
             "ALTER SUBSCRIPTION queue_bridge_shop CONNECTION '{0}'; ALTER SUBSCRIPTION queue_bridge_shop ENABLE;
              UPDATE queue_bridge.source SET conninfo = '{0}'",
@@ -309,7 +309,7 @@ fn a_synchronised_slot_survives_a_failover() {
         ));
         enqueue(&pair, 20);
         check_payloads(&pair, 0..30);
-        // The contact sees the failover, and looks for what was lost: nothing.
+        // The contact sees the failover, looks for lost calls and finds none.
         assert_eq!(pair.contact().as_deref(), Some("it has failed over"));
         pair.wait_arrived();
         enqueue(&pair, 30);

@@ -1,4 +1,4 @@
-//! What a bridge is not told kindly: forged calls, traps in the search_path, a second queue server, what was dropped by
+//! What a bridge must withstand: forged calls, traps in the search_path, a second queue server, objects dropped by
 //! hand, a source that hangs.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use queue_tests::{integrity, wait};
 
 use crate::pair::{DATABASE, Pair};
 
-/// Every function of a producer and of a worker that the primary answers.
+/// Calls all functions for producers and workers that the primary has.
 const CALLS: &str = "SELECT queue.enqueue('q', '1', 1, '1 day', headers => '{\"a\": 1}', unique_key => 'k');
     SELECT queue.enqueue('q');
     SELECT queue.enqueue_many('q', '{1,2}'); SELECT queue.enqueue_batch('q', '[{\"delay\": \"1 day\"}]');
@@ -20,15 +20,15 @@ const CALLS: &str = "SELECT queue.enqueue('q', '1', 1, '1 day', headers => '{\"a
     SELECT queue.complete(16), queue.complete_many('{16}'), queue.fail(16, 'no'), queue.release(16), queue.cancel(31)";
 
 #[test]
-fn no_name_in_the_search_path_of_a_caller_is_followed() {
+fn names_in_the_search_path_of_a_caller_are_not_used() {
     let pair = Pair::new();
     pair.server().run("SELECT queue.create_topic('t'); SELECT queue_bridge.allow('shop', 't')");
     assert_eq!(pair.contact(), None);
     pair.primary.connect_to(DATABASE).run("CREATE SCHEMA mine AUTHORIZATION app");
     let mut app = pair.app();
-    // Without this right the owner of the functions does not look into the schema.
+    // Without this right the owner of the functions would not look into the schema.
     app.run("GRANT USAGE ON SCHEMA mine TO PUBLIC");
-    // A type, an operator and a function for each of PostgreSQL's own. Each says that it was used.
+    // Makes a namesake of each of PostgreSQL's types, operators and functions. Each raises an error if it is used.
     app.run(
         "CREATE FUNCTION mine.sprung() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE $$sprung$$; END';
          CREATE FUNCTION mine.trap(name text, arguments text, result oid) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
@@ -60,7 +60,7 @@ fn no_name_in_the_search_path_of_a_caller_is_followed() {
     caller.run(CALLS);
 }
 
-/// Begins to empty the partition of a job's effect as `turn_generations` does, and lets the caller commit.
+/// Begins to empty the partition of a job's effect as `turn_generations` does. The caller commits.
 fn empty_generation(owner: &mut Client, job: i64) {
     let partition: i16 = owner.value(&format!("SELECT queue_bridge.generation({job})"));
     owner.run(&format!(
@@ -71,14 +71,14 @@ fn empty_generation(owner: &mut Client, job: i64) {
 }
 
 #[test]
-fn a_job_whose_generation_is_being_emptied_has_had_its_effect() {
+fn the_effect_of_a_job_whose_generation_is_being_emptied_counts_as_done() {
     let pair = Pair::new();
     let (mut app, mut owner) = (pair.app(), pair.primary_as("owner"));
     for sql in ["SELECT queue.once(JOB)::integer", "SELECT count(*)::integer FROM queue.once_many('{JOB}')"] {
         let job = app.enqueue("q");
         let mut worker = pair.app();
         let pid = worker.pid();
-        // It has its plan, which knows the older generations.
+        // The session now has a plan with the older generations.
         worker.run(&sql.replace("JOB", "31"));
         empty_generation(&mut owner, job);
         let sql = sql.replace("JOB", &job.to_string());
@@ -90,7 +90,7 @@ fn a_job_whose_generation_is_being_emptied_has_had_its_effect() {
 }
 
 #[test]
-fn the_effect_of_a_refused_job_is_not_taken_for_done() {
+fn the_effect_of_a_refused_job_does_not_count_as_done() {
     let pair = Pair::new();
     let (mut app, mut server, mut owner) = (pair.app(), pair.server(), pair.primary_as("owner"));
     pair.drop_known_queue();
@@ -121,7 +121,7 @@ fn ids_go_on_when_the_bits_of_the_sequence_are_used_up() {
         made.extend((0..3).map(|_| app.enqueue("q")));
         let by_hand: i64 = pair.primary_as("owner").value("SELECT queue_bridge.computed_id() - queue_bridge.new_id()");
         assert_eq!(by_hand, -16, "the sum of a timeline that has no constant");
-        // A jump over a half of the circle goes back, and is none that a database could make.
+        // A jump over half of the circle goes back. No database could make such a jump.
         let job = made[made.len() - 1];
         assert!(used > 34 || app.value::<bool>(&format!("SELECT queue.once({job})")));
         let node = "SELECT count(DISTINCT (i >> 46) & 127) FROM unnest($1::bigint[]) AS i";
@@ -144,7 +144,7 @@ fn ids_go_on_when_the_lives_of_a_database_are_used_up() {
         server.run(&format!("UPDATE queue_bridge.source SET life = {life}; SELECT queue_bridge.repair('shop')"));
         pair.wait_streaming();
         made.push(app.enqueue("q"));
-        // All effects of earlier ids are forgotten.
+        // Forgets all effects of earlier ids.
         owner.run(
             "UPDATE queue_bridge.turn SET begins = queue_bridge.new_id() WHERE place = 0;
              UPDATE queue_bridge.turn SET ends = begins WHERE place = 0; SELECT queue_bridge.make_generation()",
@@ -182,7 +182,7 @@ fn a_database_has_one_queue_server() {
     assert_eq!(pair.contact(), None);
     assert_eq!(server.value::<i32>("SELECT repairs FROM queue_bridge.sources"), 0);
     assert_eq!(pair.primary.connect().count("SELECT FROM pg_replication_slots"), 1);
-    // When the first is silent, the second may have it, and the first leaves it alone.
+    // If the first queue server is silent, the second may take over, and the first leaves it alone.
     pair.primary_as("owner").run("UPDATE queue_bridge.bridge SET seen_at = seen_at - interval '2 minutes'");
     second.run(&connect("other"));
     second.run("SELECT queue.pause_schedule('queue_bridge_other')");
@@ -192,7 +192,7 @@ fn a_database_has_one_queue_server() {
     }
     assert_eq!(second.value::<Option<String>>("SELECT queue_bridge.contact('other')"), None);
     second.run("SELECT queue_bridge.disconnect('other')");
-    // And takes over again by itself.
+    // The first queue server takes over again by itself.
     assert_eq!(pair.contact().as_deref(), Some("it has gone back in time"));
     pair.wait_arrived();
     assert_eq!(server.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 1);
@@ -203,7 +203,7 @@ fn a_database_has_one_queue_server() {
 fn a_source_that_does_not_answer_holds_up_nothing() {
     let pair = Pair::new();
     let mut server = pair.server();
-    // The contact waits for a row that another session holds, as it would for a server that hangs.
+    // The contact waits for a row that another session has locked. So would it wait for a server that hangs.
     let mut owner = pair.primary_as("owner");
     owner.run("BEGIN; SELECT FROM queue_bridge.bridge FOR UPDATE");
     let mut contact = pair.server();
@@ -224,11 +224,11 @@ fn a_source_that_does_not_answer_holds_up_nothing() {
     assert!(since.elapsed() < Duration::from_secs(5), "it looks for interrupts");
     owner.run("ROLLBACK");
     assert_eq!(pair.contact(), None);
-    // Its patience is limited, too, and the session can ask again.
+    // `ask` gives up after its limit, and the session can ask again.
     let slow = format!("SELECT queue_bridge.ask('{}', 'SELECT to_jsonb(pg_sleep(30)::text)', '1s')", pair.conninfo());
     server.refused(&slow, "08006");
     assert_eq!(server.value::<Option<String>>("SELECT queue_bridge.contact('shop')"), None);
-    // A server that takes connections and says nothing.
+    // The stopped server takes connections and does not answer.
     pair.primary.signal("STOP", pair.primary.postmaster_pid());
     let since = Instant::now();
     let failure = pair.server().failure("SELECT queue_bridge.contact('shop')");
@@ -238,7 +238,7 @@ fn a_source_that_does_not_answer_holds_up_nothing() {
 }
 
 #[test]
-fn what_was_dropped_by_hand_is_in_the_way_of_nothing() {
+fn objects_dropped_by_hand_block_nothing() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     app.enqueue("q");
@@ -251,7 +251,7 @@ fn what_was_dropped_by_hand_is_in_the_way_of_nothing() {
     server.run("SELECT queue_bridge.repair('shop')");
     pair.wait_arrived();
     assert_eq!(server.count("SELECT FROM queue.jobs"), 2);
-    // A queue and a topic that were allowed.
+    // Drops a queue and a topic that the source was allowed to use.
     server.run(
         "SELECT queue.create('other'); SELECT queue.create_topic('t');
          SELECT queue_bridge.allow('shop', 'other'), queue_bridge.allow('shop', 't');
@@ -259,19 +259,19 @@ fn what_was_dropped_by_hand_is_in_the_way_of_nothing() {
     );
     assert_eq!(server.column::<String>("SELECT target FROM queue_bridge.allowed ORDER BY 1"), ["q", "t"]);
     server.run("SELECT queue_bridge.disconnect('shop')");
-    // What is made on the primary stays when the queue server rolls back.
+    // A rollback on the queue server does not remove what the primary has made.
     server.run("BEGIN");
     server.run(&format!("SELECT queue_bridge.connect('shop', '{}')", pair.conninfo()));
     server.run("ROLLBACK");
     pair.connect();
     assert_eq!(pair.contact(), None);
-    // The copy of the outbox has a slot of its own until it ends.
+    // The copy of the outbox uses its own slot until it ends.
     pair.wait_arrived();
     assert_eq!(pair.primary.connect().count("SELECT FROM pg_replication_slots"), 1);
 }
 
 #[test]
-fn a_queue_that_is_dropped_while_calls_arrive_holds_up_none_of_another() {
+fn dropping_a_queue_while_calls_arrive_holds_up_no_call_for_another_queue() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     for round in 0..5 {
@@ -290,7 +290,7 @@ fn a_queue_that_is_dropped_while_calls_arrive_holds_up_none_of_another() {
 }
 
 #[test]
-fn a_call_is_garbage_and_what_is_behind_it_arrives() {
+fn calls_behind_garbage_calls_arrive() {
     let pair = Pair::new();
     let (mut app, mut server, mut owner) = (pair.app(), pair.server(), pair.primary_as("owner"));
     server.run(
@@ -371,7 +371,7 @@ fn a_call_is_garbage_and_what_is_behind_it_arrives() {
     }
     server.run("SELECT queue_bridge.retry_refused('shop'); SELECT queue_bridge.repair('shop')");
     pair.wait_streaming();
-    // Ids that were given twice among them.
+    // Some of the lost jobs have an id that was given twice.
     owner.run("TRUNCATE queue_bridge.outbox");
     for phantoms in ["keep", "cancel"] {
         server.run(&format!("SELECT queue_bridge.repair('shop', phantoms => '{phantoms}')"));
@@ -383,7 +383,7 @@ fn a_call_is_garbage_and_what_is_behind_it_arrives() {
 }
 
 #[test]
-fn a_dump_has_what_is_known_of_the_sources() {
+fn a_dump_contains_the_state_of_the_sources() {
     let pair = Pair::new();
     let missing = "SELECT c.relname FROM pg_class AS c JOIN pg_extension AS e ON e.extname = 'pg_queue_bridge'
         WHERE c.relnamespace = 'queue_bridge'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname <> 'outbox'
@@ -392,7 +392,7 @@ fn a_dump_has_what_is_known_of_the_sources() {
 }
 
 #[test]
-fn the_primary_refuses_what_cannot_travel() {
+fn the_primary_refuses_values_that_cannot_be_replicated() {
     let pair = Pair::new();
     pair.server().run("SELECT queue.create_topic('t'); SELECT queue_bridge.allow('shop', 't')");
     assert_eq!(pair.contact(), None);
@@ -401,7 +401,7 @@ fn the_primary_refuses_what_cannot_travel() {
     let swelling = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 600))".to_owned();
     let huge = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))".to_owned();
     let escaped = "to_jsonb(repeat(chr(1), 20000000))".to_owned();
-    // As a column of a table, where it is compressed.
+    // As a column of a table the value is compressed.
     app.run(&format!("CREATE TEMP TABLE stored AS SELECT {huge} AS v"));
     let stored = "(SELECT v FROM stored)".to_owned();
     assert!(app.value::<i32>("SELECT pg_column_size(v) FROM stored") < 3000);
@@ -427,7 +427,7 @@ fn the_primary_refuses_what_cannot_travel() {
         app.refused(&format!("SELECT queue.{call}"), "22023");
     }
     app.run("SELECT queue.complete_many(ARRAY(SELECT 16 * n FROM generate_series(1, 30000) AS n))");
-    // What is within the bounds arrives, also if a row of the outbox cannot hold all of it.
+    // Values within the bounds arrive, even if one row of the outbox cannot hold all of them.
     app.run(&format!(
         "SELECT queue.enqueue('q', {}); SELECT queue.enqueue_many('q', array_fill({}, ARRAY[20]))",
         nested(1000),

@@ -1,4 +1,4 @@
-//! Calls that replication passes over in silence: the two sides count, and a repair brings what is missing.
+//! Calls that replication silently passes over. Both sides count, and a repair brings the missing calls.
 
 use postgres::Client;
 use queue_tests::sql::Sql;
@@ -7,7 +7,8 @@ use queue_tests::{integrity, wait};
 use crate::outages::put_old;
 use crate::pair::{DATABASE, Pair, primary_sql};
 
-/// Enqueues a job, asks for the cancellation of another, and puts one into the partition that is emptied next.
+/// Enqueues a job, requests the cancellation of another, and puts a third into the partition that is emptied next.
+/// Returns the id of the first.
 fn call(pair: &Pair, cancelled: i64) -> i64 {
     let mut app = pair.app();
     app.run(&format!("SELECT queue.cancel({cancelled}, 'not needed')"));
@@ -15,7 +16,7 @@ fn call(pair: &Pair, cancelled: i64) -> i64 {
     app.enqueue("q")
 }
 
-/// Lets the queue server speak with the primary until these calls have arrived. Returns what it found first.
+/// Makes contacts until these calls have arrived. Returns what the first contact reported.
 #[track_caller]
 fn contact_until_arrived(pair: &Pair, cancelled: i64, job: i64) -> String {
     let mut server = pair.server();
@@ -36,7 +37,8 @@ fn contact_until_arrived(pair: &Pair, cancelled: i64, job: i64) -> String {
     found
 }
 
-/// Makes a job that is there, does this to the primary while calls are made, and waits for these.
+/// Connects a pair with a job, runs `before`, makes calls, runs `after`, and waits for the calls. Returns what the
+/// first contact reported.
 #[track_caller]
 fn check(before: impl FnOnce(&Pair, &mut Client), after: impl FnOnce(&Pair, &mut Client)) -> String {
     let pair = Pair::new();

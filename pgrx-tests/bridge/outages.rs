@@ -1,4 +1,4 @@
-//! What fails between the two servers, and what is done about it: nothing is lost, and nothing comes twice.
+//! Failures between the two servers and their repair. No call is lost, and none arrives twice.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ fn enqueue(app: &mut Client, from: i64, to: i64) {
     app.run(&format!("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series({from}, {to} - 1) AS n"));
 }
 
-/// Checks that the jobs with the payloads `0..to` are there, each once.
+/// Checks that each of the jobs with the payloads `0..to` exists once.
 #[track_caller]
 fn check_all(pair: &Pair, to: i64) {
     let mut server = pair.server();
@@ -23,7 +23,7 @@ fn check_all(pair: &Pair, to: i64) {
     integrity::check(&mut server);
 }
 
-/// Lets a standby receive nothing more.
+/// Cuts a standby off from its primary.
 pub fn cut_off(standby: &Cluster) {
     let mut client = standby.connect();
     client.run("ALTER SYSTEM SET primary_conninfo = ''");
@@ -32,7 +32,7 @@ pub fn cut_off(standby: &Cluster) {
     wait::until("nothing is received", || (client.count(receiver) == 0).then_some(()));
 }
 
-/// Puts a call of two hours ago into the partition that is next to be emptied. Returns the name of that.
+/// Puts a two-hour-old call into the partition that is emptied next. Returns the name of the partition.
 pub fn put_old(owner: &mut Client, payload: i64) -> String {
     let next: i32 = owner.value("SELECT (queue_bridge.ring_at(now()) + 1) % 3");
     owner.run(&format!(
@@ -43,7 +43,7 @@ pub fn put_old(owner: &mut Client, payload: i64) -> String {
 }
 
 #[test]
-fn a_queue_server_that_is_away_gets_what_was_called_meanwhile() {
+fn a_queue_server_that_was_away_gets_the_calls_made_meanwhile() {
     let pair = Pair::new();
     let mut app = pair.app();
     enqueue(&mut app, 0, 10);
@@ -73,7 +73,7 @@ fn a_primary_that_crashes_loses_nothing_that_it_has_committed() {
 }
 
 #[test]
-fn a_lost_slot_is_repaired_and_what_has_arrived_before_is_passed_over() {
+fn a_lost_slot_is_repaired_and_calls_that_had_arrived_are_passed_over() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     server.run(
@@ -84,14 +84,14 @@ fn a_lost_slot_is_repaired_and_what_has_arrived_before_is_passed_over() {
     app.run("SELECT queue.publish('t', '10'); SELECT queue.enqueue('q', '11', unique_key => 'k')");
     app.run("SELECT queue.enqueue('q', '0', unique_key => 'k')");
     pair.wait_arrived();
-    // Some have ended, and the key is free.
+    // Some jobs have ended, and the key is free.
     let ids = server.column::<i64>("SELECT id FROM queue.claim('q', 20)");
     assert_eq!(ids.len(), 12);
     server.run(&format!(
         "SELECT queue.complete_many('{{{}}}')",
         ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
     ));
-    // The slot is lost with calls in it.
+    // Drops the slot while it holds calls.
     server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
     enqueue(&mut app, 12, 20);
     let mut primary = pair.primary.connect_to(DATABASE);
@@ -105,7 +105,7 @@ fn a_lost_slot_is_repaired_and_what_has_arrived_before_is_passed_over() {
     pair.wait_arrived();
     assert_eq!(pair.contact(), None);
     check_all(&pair, 40);
-    // It may be repeated, and leaves no slot behind.
+    // A second repair changes nothing and leaves no slot behind.
     server.run("SELECT queue_bridge.repair('shop')");
     pair.wait_arrived();
     check_all(&pair, 40);
@@ -116,7 +116,7 @@ fn a_lost_slot_is_repaired_and_what_has_arrived_before_is_passed_over() {
 }
 
 #[test]
-fn a_job_that_was_retried_since_is_not_ended_once_more_by_a_repair() {
+fn a_repair_does_not_end_a_job_that_was_retried_since() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     app.run("SELECT queue.enqueue('q') FROM generate_series(1, 8)");
@@ -150,7 +150,7 @@ fn a_job_that_was_retried_since_is_not_ended_once_more_by_a_repair() {
     }
     wait::until("the flow without members ends again", || (server.state(flow) == "completed").then_some(()));
     let retried = server.value::<String>(states);
-    // A cancellation that the repair is the first to bring is carried out. A second repair knows it, too.
+    // A cancellation that arrives first by a repair is carried out. A second repair passes it over.
     server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
     app.run(&format!("SELECT queue.cancel({})", jobs[0]));
     for _ in 0..2 {
@@ -163,7 +163,7 @@ fn a_job_that_was_retried_since_is_not_ended_once_more_by_a_repair() {
     server.run(&format!("SELECT queue.retry({}, '2100-01-01'), queue_bridge.repair('shop')", jobs[0]));
     pair.wait_arrived();
     assert_eq!(server.value::<String>(states), retried);
-    // So does a dump that is restored in place insert an old row.
+    // A dump that is restored in place inserts an old row in the same way.
     let mut owner = pair.primary_as("owner");
     for state in ["cancelled", "scheduled"] {
         owner.run(&format!(
@@ -179,7 +179,7 @@ fn a_job_that_was_retried_since_is_not_ended_once_more_by_a_repair() {
 }
 
 #[test]
-fn a_queue_server_that_goes_back_in_time_gets_what_it_has_forgotten() {
+fn a_queue_server_that_goes_back_in_time_gets_the_calls_that_it_has_forgotten() {
     let pair = Pair::new();
     let mut app = pair.app();
     enqueue(&mut app, 0, 10);
@@ -196,7 +196,7 @@ fn a_queue_server_that_goes_back_in_time_gets_what_it_has_forgotten() {
     let (mut owner, mut reader) = (pair.primary_as("owner"), pair.primary_as("owner"));
     let partition = put_old(&mut owner, 19);
     pair.wait_arrived();
-    // The outbox is about to be emptied.
+    // Begins to empty the outbox.
     reader.run(&format!("BEGIN; LOCK TABLE {partition} IN ACCESS SHARE MODE"));
     owner.run(&format!(
         "UPDATE queue_bridge.ring SET lsn = pg_current_wal_insert_lsn(), rows = 1
@@ -209,7 +209,7 @@ fn a_queue_server_that_goes_back_in_time_gets_what_it_has_forgotten() {
     copy(&backup, &data);
     pair.server.start_again();
     enqueue(&mut app, 20, 30);
-    // PostgreSQL passes the gap over and says nothing.
+    // PostgreSQL skips the gap silently.
     pair.wait_arrived();
     assert_eq!(pair.server().count("SELECT FROM queue.jobs"), 20);
     reader.run("COMMIT");
@@ -229,7 +229,7 @@ fn a_promoted_queue_server_takes_over() {
     enqueue(&mut app, 10, 20);
     pair.wait_arrived();
     standby.wait_replayed(&pair.server);
-    // What arrives from now on is lost with the old server.
+    // Calls that arrive after this are lost with the old server.
     cut_off(&standby);
     enqueue(&mut app, 20, 30);
     pair.wait_arrived();
@@ -245,7 +245,7 @@ fn a_promoted_queue_server_takes_over() {
 }
 
 #[test]
-fn a_promoted_primary_without_the_slot_is_repaired_and_what_it_has_lost_is_listed() {
+fn a_promoted_primary_without_the_slot_is_repaired_and_the_jobs_that_it_has_lost_are_listed() {
     let mut pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     server.run(
@@ -257,10 +257,10 @@ fn a_promoted_primary_without_the_slot_is_repaired_and_what_it_has_lost_is_liste
     let standby: Cluster = pair.primary.standby();
     standby.wait_replayed(&pair.primary);
     cut_off(&standby);
-    // The standby does not learn of these: they are phantoms.
+    // The standby never gets these calls, so their jobs are phantoms.
     enqueue(&mut app, 100, 109);
     app.run("SELECT queue.publish('t', '109')");
-    // A key that a job of this server has: the call has made no job.
+    // This server's job has the key, so the call makes no job.
     server.run("SELECT queue.enqueue('q', '50', unique_key => 'k')");
     app.run("SELECT queue.enqueue('q', '51', unique_key => 'k')");
     pair.wait_arrived();
@@ -282,7 +282,7 @@ fn a_promoted_primary_without_the_slot_is_repaired_and_what_it_has_lost_is_liste
     let phantoms = "SELECT payload::bigint FROM queue_bridge.phantom AS p, queue.job(p.job_id) ORDER BY 1";
     assert_eq!(server.column::<i64>(phantoms), (100..110).collect::<Vec<_>>());
     assert_eq!(server.value::<i64>("SELECT phantoms FROM queue_bridge.sources"), 10);
-    // One of them runs: it stays, and the others are cancelled.
+    // One of the phantoms runs and stays. The others are cancelled.
     let claimed = "SELECT queue.reprioritize(job_id, -9) FROM queue.jobs WHERE payload = '104'";
     server.run(claimed);
     server.claim("q");
@@ -297,12 +297,12 @@ fn a_promoted_primary_without_the_slot_is_repaired_and_what_it_has_lost_is_liste
 }
 
 #[test]
-fn an_id_that_another_job_has_is_given_to_neither_twice() {
+fn a_call_with_the_id_of_another_job_gets_a_new_id() {
     let pair = Pair::new();
     let (mut app, mut server) = (pair.app(), pair.server());
     let job = app.enqueue("q");
     pair.wait_arrived();
-    // Another life of the primary has given the same id, and the repair reads both.
+    // Another life of the primary has given the same id, and the repair reads both rows.
     server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
     let mut primary = pair.primary.connect();
     let is_active = "SELECT FROM pg_replication_slots WHERE active";
@@ -339,13 +339,13 @@ fn the_outbox_is_emptied_only_when_all_of_it_has_arrived() {
     pair.wait_arrived();
     assert_eq!(pair.contact(), None);
     assert_eq!(owner.value::<i64>(&rows), 2, "a row was added");
-    // An open transaction has written into it.
+    // An open transaction has written into the partition.
     let mut open = pair.primary_as("owner");
     open.run("BEGIN");
     put_old(&mut open, 1);
     assert_eq!(pair.contact(), None);
     assert_eq!(owner.value::<i64>(&rows), 2, "it is in use");
-    // The queue server is away.
+    // The queue server does not read the source for a while.
     pair.server().run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
     let mut primary = pair.primary.connect();
     let is_active = "SELECT FROM pg_replication_slots WHERE active";
@@ -376,7 +376,7 @@ fn phantoms_are_cancelled_once_while_workers_run_some_of_them() {
     let flow: i64 = app.value("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"after\": [\"a\"]}]')");
     app.run("SELECT queue.enqueue('q', delay => '1 day'), queue.enqueue('q', after => ARRAY[queue.enqueue('q')])");
     pair.wait_arrived();
-    // A failover has lost all of it.
+    // A failover loses the whole outbox.
     pair.primary_as("owner").run("TRUNCATE queue_bridge.outbox");
     let cancel = "SELECT (queue_bridge.repair('shop', phantoms => 'cancel')).phantoms";
     assert_eq!(server.value::<i64>(cancel), 6);
@@ -400,7 +400,7 @@ fn phantoms_are_cancelled_once_while_workers_run_some_of_them() {
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(found[0] == 400 && found[1] == found[2], "{found:?}");
     });
-    // Each was run or cancelled, and the list has those that were run.
+    // Each phantom was run or cancelled. The list has the phantoms that were run.
     let states = "SELECT concat_ws(' ', j.state, p.job_id IS NOT NULL) FROM queue.jobs AS j
         LEFT JOIN queue_bridge.phantom AS p USING (job_id) WHERE j.payload = '{}' AND j.flow IS NULL AND j.after IS NULL
         GROUP BY 1 ORDER BY 1";

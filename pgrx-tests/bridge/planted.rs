@@ -1,4 +1,4 @@
-//! What is there before a script of ours runs is never adopted. What other roles get by default opens nothing.
+//! Scripts adopt nothing that exists before they run. Default privileges of other roles open nothing.
 
 use postgres::Client;
 use queue_tests::sql::Sql;
@@ -6,7 +6,7 @@ use queue_tests::{Cluster, installation, wait};
 
 use crate::pair::{DATABASE, Pair, prepared, primary_sql};
 
-/// A primary on which `mallory` may make schemas.
+/// Starts a primary on which `mallory` may make schemas.
 fn primary() -> (Cluster, Client) {
     let primary = prepared(Cluster::new(), "");
     let mut postgres = primary.connect_to(DATABASE);
@@ -16,7 +16,7 @@ fn primary() -> (Cluster, Client) {
 
 #[test]
 fn the_script_of_a_primary_uses_nothing_that_another_role_has_made() {
-    // What mallory makes, and with which rights; what the script names.
+    // The role, what it makes, and what the script's error names.
     for (by, planted, named) in [
         ("mallory", "CREATE SCHEMA queue", "schema \"queue\" belongs to role \"mallory\""),
         ("mallory", "CREATE SCHEMA queue_bridge", "schema \"queue_bridge\" belongs to role \"mallory\""),
@@ -38,12 +38,12 @@ fn the_script_of_a_primary_uses_nothing_that_another_role_has_made() {
             let (primary, mut postgres) = primary();
             primary.connect_as(DATABASE, by).run(planted);
             let failure = primary.connect_as(DATABASE, role).failure(&primary_sql());
-            // A superuser owns nothing of this.
+            // A superuser does not own these objects, so the error says so.
             let named =
                 if by == role { named.to_owned() } else { named.replace("was not made by this script", "belongs") };
             assert!(failure.message.contains(&named), "{planted} as {role}: {failure:?}");
             assert!(!failure.hint.is_empty() && !failure.detail.is_empty(), "{failure:?}");
-            // Nothing was changed.
+            // The script has changed nothing.
             let others =
                 "SELECT FROM pg_proc WHERE pronamespace::regnamespace::text ~ '^queue' AND proname <> 'version'";
             assert_eq!(postgres.count(others), 0, "{planted}");
@@ -110,14 +110,14 @@ fn a_later_run_finds_what_was_planted_meanwhile() {
         postgres.run(dropped);
     }
     owner.run(&primary_sql());
-    // Nothing that was granted by hand is left.
+    // No privilege that was granted by hand is left.
     mallory.refused("CREATE TABLE queue.mine (id bigint)", "42501");
     pair.app().enqueue("q");
     pair.wait_arrived();
 }
 
 #[test]
-fn a_source_is_not_connected_over_what_is_there_already() {
+fn a_source_is_not_connected_over_existing_objects() {
     let pair = Pair::apart("");
     let mut server = pair.server();
     server.run("CREATE ROLE mallory LOGIN CREATEROLE");
@@ -163,7 +163,7 @@ fn a_source_is_not_connected_over_what_is_there_already() {
             server.run(statement);
         }
     }
-    // What an earlier source of this name has left is used again.
+    // The role of an earlier source with this name is used again.
     server.run("CREATE ROLE queue_bridge_shop LOGIN");
     server.run(&connect);
     server.run("SELECT queue_bridge.disconnect('shop')");
@@ -171,7 +171,7 @@ fn a_source_is_not_connected_over_what_is_there_already() {
 }
 
 #[test]
-fn the_extension_names_whose_schema_it_finds_and_hangs_on_nothing_that_others_may_drop() {
+fn the_extension_refuses_schemas_and_libraries_of_other_roles() {
     let cluster = Cluster::new().start();
     cluster.connect().run("CREATE ROLE mallory LOGIN");
     cluster.connect().run("CREATE DATABASE shop OWNER mallory");
@@ -184,7 +184,7 @@ fn the_extension_names_whose_schema_it_finds_and_hangs_on_nothing_that_others_ma
         assert!(failure.detail.contains("role \"mallory\"") && failure.hint.contains("RENAME"), "{failure:?}");
         mallory.run(&format!("DROP SCHEMA {schema}"));
     }
-    // The owner of the database may drop schema public, and what lies in it.
+    // The owner of the database may drop schema public and everything in it.
     let failure = server.refused("CREATE EXTENSION pg_queue_bridge CASCADE", "55000");
     assert!(
         failure.message.contains("dblink lies in schema \"public\", which role \"mallory\" may drop"),
@@ -206,7 +206,7 @@ fn the_extension_names_whose_schema_it_finds_and_hangs_on_nothing_that_others_ma
     assert!(!is_ok && detail.contains("dblink") && detail.contains("mallory"), "{detail}");
 }
 
-/// Returns what others than the owner may do with the objects of these schemas, without USAGE on types.
+/// Returns what roles other than the owner may do with the objects of these schemas, without USAGE on types.
 fn opened(client: &mut Client, schemas: &str) -> Vec<String> {
     client.column(&format!(
         "SELECT o.what || ' ' || a.privilege_type || ' ' || a.grantee::regrole FROM (
@@ -245,7 +245,7 @@ fn default_privileges_open_nothing_on_either_side() {
             _ => opened(&mut pair.primary.connect_to(DATABASE), "queue,queue_bridge"),
         };
         assert_eq!(&found(), expected);
-        // Another run, and a table of history.
+        // The script runs once more, and a table of history appears.
         pair.primary_as("owner").run(&primary_sql());
         let mut server = pair.server();
         server.run("SELECT queue.complete(id) FROM queue.claim('q')");
@@ -289,7 +289,7 @@ fn a_role_on_the_primary_has_the_verbs_of_its_privileges() {
                 }
             }
         }
-        // What only the queue server has says so.
+        // Functions that only the queue server has say so.
         client.refused("SELECT queue.claim('q')", "0A000");
         owner.run(&format!("SELECT queue_bridge.revoke('{role}')"));
         client.refused(&format!("SELECT FROM queue.{}", own[0].replace("ID", &id.to_string())), "42501");
@@ -350,7 +350,7 @@ fn a_long_text_in_an_error_ends_no_contact() {
 
 #[test]
 fn backslashes_that_escape_change_nothing() {
-    // From 19 on Postgres refuses the setting.
+    // Postgres 19 and later refuse the setting.
     if installation::installation().major >= 19 {
         return;
     }
@@ -380,7 +380,7 @@ fn the_effect_of_a_job_that_is_still_to_come_cannot_be_taken() {
     }
     assert_eq!(app.enqueue("q"), last + 16);
     assert!(app.value::<bool>(&format!("SELECT queue.once({})", last + 16)));
-    // Ids of the queue server's jobs are its own matter.
+    // The primary does not judge ids that the queue server gave.
     let own = pair.server().enqueue("q");
     assert!(app.value::<bool>(&format!("SELECT queue.once({own})")));
 }

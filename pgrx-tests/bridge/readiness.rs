@@ -1,5 +1,5 @@
-//! What a primary has that a bridge cannot work with, or that its owner should know: encodings, synchronous commits,
-//! transactions that are waited for, rows that nobody can read.
+//! Properties of a primary that rule out a bridge, or that its owner should know: encodings, synchronous commits,
+//! transactions that others wait for, rows that cannot be read.
 
 use queue_tests::sql::Sql;
 use queue_tests::{Cluster, wait};
@@ -48,7 +48,7 @@ fn a_primary_whose_commits_would_wait_is_refused() {
         assert!(server.refused(&connect, "55000").message.contains("synchronous_standby_names"));
     }
     set("queue_bridge_shop_2");
-    // Nothing that commits there would end.
+    // On such a primary no commit would end.
     set("");
     server.run("SELECT queue.create('q')");
     pair.connect();
@@ -56,7 +56,7 @@ fn a_primary_whose_commits_would_wait_is_refused() {
 }
 
 #[test]
-fn what_holds_up_the_shutdown_of_a_primary_is_told() {
+fn obstacles_to_the_shutdown_of_a_primary_are_reported() {
     let pair = Pair::apart("");
     let (mut server, mut primary) = (pair.server(), pair.primary.connect());
     primary.run("ALTER ROLE taker SET wal_sender_timeout = 0");
@@ -66,17 +66,17 @@ fn what_holds_up_the_shutdown_of_a_primary_is_told() {
     primary.run("ALTER ROLE taker RESET wal_sender_timeout");
     server.run("SELECT queue.create('q'); ALTER DATABASE shop SET pg_queue.patience = '1s'");
     pair.connect();
-    // A contact that finds no connection yet says so for a minute.
+    // Until the connection is open, contacts report it as missing for a minute.
     pair.wait_streaming();
     server.run("SELECT queue_bridge.allow('shop', 'q')");
     assert_eq!(pair.contact(), None);
-    // Later, too.
+    // A contact also finds the setting after the source was connected.
     primary.run("ALTER ROLE taker SET wal_sender_timeout = 0");
     let problem = pair.contact().expect("a problem");
     assert!(problem.starts_with("its wal_sender_timeout is 0"), "{problem}");
     primary.run("ALTER ROLE taker SET wal_sender_timeout = '5s'");
     assert_eq!(pair.contact(), None);
-    // And while it happens: calls that are locked out.
+    // The view reports calls that wait for a lock.
     let mut looking = pair.server();
     server.run("BEGIN; LOCK TABLE queue_bridge.outbox");
     pair.app().enqueue("q");
@@ -90,7 +90,7 @@ fn what_holds_up_the_shutdown_of_a_primary_is_told() {
         (looking.count("SELECT FROM queue.jobs WHERE queue_name = 'q'") == 1).then_some(())
     });
     assert_eq!(looking.value::<Option<String>>("SELECT problem FROM queue_bridge.sources"), None);
-    // A source that is connected can be repaired all the same.
+    // A connected source can be repaired in spite of the setting.
     primary.run("ALTER ROLE taker SET wal_sender_timeout = 0");
     looking.run("SELECT queue_bridge.repair('shop')");
 }
@@ -111,18 +111,18 @@ fn a_repair_says_for_which_transactions_it_waits() {
 }
 
 #[test]
-fn a_row_that_nobody_can_read_is_named_and_left_out_by_a_repair() {
+fn an_unreadable_row_is_named_and_left_out_by_a_repair() {
     let pair = Pair::new();
     let (mut app, mut server, mut owner) = (pair.app(), pair.server(), pair.primary_as("owner"));
     assert_eq!(pair.contact(), None);
-    // The queue server's stack is smaller.
+    // The queue server's stack is smaller than the primary's.
     server.run("ALTER SUBSCRIPTION queue_bridge_shop DISABLE");
     server.run("ALTER SYSTEM SET max_stack_depth = '400kB'");
     pair.server.reload();
     let mut primary = pair.primary.connect();
     let is_active = "SELECT FROM pg_replication_slots WHERE active";
     wait::until("the source is not read", || (primary.count(is_active) == 0).then_some(()));
-    // Past the functions, as a script of the owner.
+    // A script of the owner writes the row without the functions.
     let bad: i64 = owner.value(
         "INSERT INTO queue_bridge.outbox SELECT queue_bridge.new_id(), now(), queue_bridge.ring_at(now()), 'e', 'q',
              NULL, (repeat('[', 14000) || repeat(']', 14000))::jsonb, NULL RETURNING id",
@@ -142,7 +142,7 @@ fn a_row_that_nobody_can_read_is_named_and_left_out_by_a_repair() {
     });
     let listed = "SELECT id FROM queue_bridge.refused WHERE body IS NOT NULL";
     assert_eq!(owner.column::<i64>(listed), [bad]);
-    // By its id.
+    // The owner can also take out a single call by its id.
     let id = app.enqueue("q");
     assert_eq!(owner.value::<i64>(&format!("SELECT queue_bridge.take_out({id})")), 1);
     assert_eq!(owner.column::<i64>(&format!("{listed} ORDER BY id")), [bad, id]);

@@ -1,5 +1,5 @@
-//! A primary that goes on from a copy of itself: a dump, a snapshot of its disk, an earlier timeline. Its ids go on,
-//! its effects are known, and nothing is emptied before it has arrived.
+//! A primary that is replaced by a copy of itself: a dump, a snapshot of its disk, an earlier timeline. No id is given
+//! twice, effects are remembered, and nothing is emptied before it has arrived.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use queue_tests::{Cluster, installation, integrity, wait};
 use crate::outages::{cut_off, put_old};
 use crate::pair::{DATABASE, Pair, conninfo, prepared, primary_sql};
 
-/// Checks that these many jobs are there, and that no two have the same id.
+/// Checks that there are this many jobs, with distinct ids.
 #[track_caller]
 fn check_ids(pair: &Pair, jobs: i64) {
     let mut server = pair.server();
@@ -21,7 +21,7 @@ fn check_ids(pair: &Pair, jobs: i64) {
     integrity::check(&mut server);
 }
 
-/// Makes the source a primary at another address. Returns what the repair said.
+/// Moves the source to a primary at another address. Returns what the repair said.
 fn repair(pair: &Pair, conninfo: &str) -> String {
     pair.server().value(&format!(
         "SELECT concat_ws(' ', copied, known, renumbered, phantoms) FROM queue_bridge.repair('shop', '{conninfo}')"
@@ -30,7 +30,8 @@ fn repair(pair: &Pair, conninfo: &str) -> String {
 
 #[test]
 fn a_restored_dump_of_the_primary_can_be_the_source() {
-    // The options of the dump; whether the script runs before or after it; whether the data of the outbox is restored.
+    // The options of the dump, whether the script runs before or after it, and whether the data of the outbox is
+    // restored.
     for (options, script, has_data) in [
         (&["-Fc"][..], "", true),
         (&["--schema-only"][..], "", false),
@@ -46,7 +47,7 @@ fn a_restored_dump_of_the_primary_can_be_the_source() {
         let dump = pair.primary.dir().join("dump");
         let name = dump.to_string_lossy().into_owned();
         installation::run(pair.primary.command("pg_dump").args(options).args(["-f", &name, DATABASE]));
-        // The dump does not have this one.
+        // This job is not in the dump.
         let lost = app.enqueue("q");
         pair.wait_arrived();
         let other = prepared(Cluster::new(), "");
@@ -69,7 +70,7 @@ fn a_restored_dump_of_the_primary_can_be_the_source() {
         }
         let mut app = other.connect_as(DATABASE, "app");
         let enqueue = "SELECT queue.enqueue('q')";
-        // It is not connected, and may give ids that the old one has given, too.
+        // The restored primary is not connected. It may give ids that the old primary has given.
         let early = if script == "before" {
             app.refused(enqueue, "55000");
             0
@@ -96,7 +97,7 @@ fn a_restored_dump_of_the_primary_can_be_the_source() {
     }
 }
 
-/// Checks that the outbox is emptied.
+/// Puts an old call into the outbox and waits until its partition is emptied.
 #[track_caller]
 fn wait_emptied(pair: &Pair) {
     let mut owner = pair.primary_as("owner");
@@ -119,7 +120,7 @@ fn a_copy_in_another_database_is_not_the_source_until_it_is_repaired() {
     assert!(!printed.contains("ERROR"), "{printed}");
     let mut copy = pair.primary.connect_as("copy", "app");
     copy.run("SELECT queue.enqueue('q') FROM generate_series(1, 2)");
-    // It says that nothing takes its jobs, and keeps them.
+    // The copy reports that no queue server takes its jobs, and it keeps them.
     let mut owner = pair.primary.connect_as("copy", "owner");
     assert!(!owner.value::<bool>("SELECT is_active FROM queue_bridge.lag()"));
     let partition = put_old(&mut owner, 1);
@@ -131,7 +132,7 @@ fn a_copy_in_another_database_is_not_the_source_until_it_is_repaired() {
     pair.app().enqueue("q");
     pair.wait_arrived();
     check_ids(&pair, 2);
-    // The copy takes over, and has given the second id, too.
+    // The copy takes over. It has also given the id of the second job.
     let said = repair(&pair, &pair.conninfo().replace("dbname=shop", "dbname=copy"));
     assert_eq!(said, "3 1 1 1");
     copy.enqueue("q");
@@ -177,7 +178,7 @@ fn rows_that_a_restore_adds_to_the_outbox_are_known() {
     assert!(!printed.contains("ERROR"), "{printed}");
     pair.wait_arrived();
     check_ids(&pair, 3);
-    // A restore that makes all of it anew. The publication was gone for a while, so the slot is of no use any more.
+    // Restores the whole schema. The publication was gone for a while, so the slot cannot be used any more.
     for _ in 0..2 {
         assert_eq!(pair.contact(), None);
     }
@@ -221,7 +222,7 @@ fn a_primary_that_goes_back_in_time_is_repaired() {
     for _ in 0..3 {
         assert_eq!(pair.contact(), None);
     }
-    // A snapshot of the disk: same server, same timeline, and with the slot.
+    // A snapshot of the disk has the same server, the same timeline and the slot.
     pair.primary.stop_fast();
     std::fs::remove_dir_all(&data).expect("the data directory");
     copy_folder(&backup, &data);
@@ -249,12 +250,12 @@ fn ids_go_on_when_a_primary_with_an_earlier_timeline_takes_over() {
         pair.app().run("SELECT queue.enqueue('q') FROM generate_series(1, 100)");
         pair.wait_arrived();
     };
-    // There, back, and there again.
+    // The source moves to the former standby, back, and there again.
     let mut other = standby;
     for round in 1..=3 {
         std::mem::swap(&mut pair.primary, &mut other);
         repair(&pair, &pair.conninfo());
-        // What is copied is looked for by its id. This comes after that.
+        // Waits for the repair, which looks up copied calls by their ids. The next calls arrive after it.
         pair.wait_arrived();
         enqueue(&pair);
         check_ids(&pair, 1 + round * 100);
@@ -275,7 +276,7 @@ fn nothing_is_emptied_before_it_was_copied() {
         (primary.count(sql) > 0).then_some(())
     });
     let partition = put_old(&mut owner, 1);
-    // What is copied fails for a while.
+    // A copied call fails for a while.
     pair.app().run("SELECT queue.publish('t')");
     let publish = "CREATE OR REPLACE FUNCTION queue_bridge.publish(topic text, ids bigint[], made_at timestamptz,
         body jsonb, options jsonb) RETURNS void";

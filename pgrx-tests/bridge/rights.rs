@@ -1,4 +1,4 @@
-//! Who may do what: on the primary, and a primary on the queue server.
+//! Privileges: of roles on the primary, and of a primary on the queue server.
 
 use queue_tests::sql::Sql;
 
@@ -13,7 +13,7 @@ fn a_source_may_do_only_what_it_was_allowed() {
     server.run("SELECT queue.create('brief', retention => '1 hour')");
     server.refused("SELECT queue_bridge.allow('shop', 'brief')", "55000");
     server.refused("SELECT queue_bridge.allow('none', 'q')", "42704");
-    // The primary does not know the queue, and its owner can write whatever it wants.
+    // The primary does not know the queue. Its owner can still write any row.
     app.refused("SELECT queue.enqueue('secret')", "42704");
     let mut owner = pair.primary_as("owner");
     let put = |owner: &mut postgres::Client, id: &str, queue: &str| {
@@ -24,7 +24,7 @@ fn a_source_may_do_only_what_it_was_allowed() {
     };
     put(&mut owner, "queue_bridge.new_id()", "secret");
     put(&mut owner, "queue_bridge.new_id()", "sql");
-    // An id of the queue server, and one of another source.
+    // An id that the queue server gave, and an id of another source.
     let own = server.enqueue("q");
     put(&mut owner, &own.to_string(), "q");
     put(&mut owner, "(5::bigint << 46) + 31", "q");
@@ -32,12 +32,12 @@ fn a_source_may_do_only_what_it_was_allowed() {
     let codes = server.column::<String>("SELECT code FROM queue_bridge.refused ORDER BY refused_id");
     assert_eq!(codes, ["42501", "42501", "22023", "22023"]);
     assert_eq!(server.column::<i64>("SELECT job_id FROM queue.jobs"), [own]);
-    // A job of another queue, by its id.
+    // Requests the cancellation of a job of another queue.
     let other = server.enqueue("secret");
     app.run(&format!("SELECT queue.cancel({other})"));
     pair.wait_arrived();
     assert_eq!(server.state(other), "ready");
-    // What was allowed can be denied.
+    // Queues can be taken from the source again.
     server.run("SELECT queue_bridge.deny('shop', 'q')");
     app.enqueue("q");
     pair.wait_arrived();
@@ -98,7 +98,7 @@ fn a_role_needs_a_grant_on_the_primary_and_reads_no_outbox() {
     for sql in ["SELECT FROM queue_bridge.outbox", "SELECT queue_bridge.new_id()", "TABLE queue_bridge.effect"] {
         app.refused(sql, "42501");
     }
-    // A queue server's role without what it needs is told so.
+    // A queue server's role that lacks a privilege gets an error that says so.
     let mut server = pair.server();
     pair.primary.connect().run("CREATE ROLE weak LOGIN");
     let weak = pair.conninfo().replace("taker", "weak");
@@ -126,7 +126,7 @@ fn the_script_may_be_run_again_and_refuses_a_database_with_pg_queue() {
 #[test]
 fn the_script_waits_for_no_producer_and_keeps_the_owner() {
     let pair = Pair::new();
-    // A producer and a worker whose transactions are open.
+    // Opens a producer's and a worker's transaction.
     let mut open = pair.app();
     open.run("BEGIN; SELECT queue.once(queue.enqueue('q'))");
     let run = |role: &str| {
@@ -135,7 +135,7 @@ fn the_script_waits_for_no_producer_and_keeps_the_owner() {
     };
     run("owner").expect("it waits for nothing");
     pair.app().enqueue("q");
-    // A superuser, and a member of the role that owns all of it.
+    // A superuser, a member of the owning role, and the owner itself.
     let mut postgres = pair.primary.connect_to(DATABASE);
     postgres
         .run("CREATE ROLE member LOGIN IN ROLE owner; CREATE ROLE other LOGIN; GRANT CREATE ON DATABASE shop TO other");
@@ -148,7 +148,7 @@ fn the_script_waits_for_no_producer_and_keeps_the_owner() {
         assert_eq!(postgres.column::<String>(owners), ["owner"], "{role}");
         pair.app().enqueue("q");
     }
-    // Another role is told whose it is, also one that could do it.
+    // Other roles get an error that names the owner, even if they could do it.
     for role in ["other", "member", "postgres"] {
         let failure = pair.primary_as(role).failure(&primary_sql());
         assert_eq!((failure.code.as_str(), failure.message.contains("role \"owner\"")), ("42501", true), "{failure:?}");
@@ -181,7 +181,7 @@ fn names_may_have_any_characters() {
         let told = format!("SELECT FROM queue_bridge.refused WHERE target = '{text}' AND sqlstate = '22023'");
         assert_eq!(postgres.count(&told), 1, "{name}");
     }
-    // Names of roles and slots are made of that of a source, so it is plain. What is wrong shows no password.
+    // Roles and slots are named after the source, so its name must be plain. Error messages do not show the password.
     let connect = |arguments: &str| format!("SELECT queue_bridge.connect({arguments}, 'password=secret', 5)");
     for source in ["", "Shop", "é", "a b", "1", &"x".repeat(41)] {
         let failure = server.failure(&connect(&format!("'{source}'")));

@@ -1,5 +1,4 @@
-//! Sources that do not answer: each call gives up, with the error of a source that cannot be reached, and the next one
-//! goes on.
+//! Sources that do not answer. Each call gives up with the error of an unreachable source, and the next call works.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +10,7 @@ use queue_tests::wait;
 
 use crate::pair::Pair;
 
-/// What a connection that was given up is told.
+/// The error of a connection that was given up.
 const GIVEN_UP: (&str, &str) = ("08001", "could not establish connection");
 
 /// A pair whose contacts give up a connection after a few seconds.
@@ -25,7 +24,7 @@ fn told(failure: &Failure) -> (&str, &str) {
     (&failure.code, &failure.message)
 }
 
-/// A postmaster that stands still: connections to it are made, and nothing is said.
+/// A stopped postmaster. Connections to it succeed, but it does not answer.
 struct Stopped<'a>(&'a Pair);
 
 impl<'a> Stopped<'a> {
@@ -42,7 +41,7 @@ impl Drop for Stopped<'_> {
 }
 
 #[test]
-fn each_call_gives_up_a_source_that_takes_connections_and_says_nothing() {
+fn each_call_gives_up_on_a_source_that_takes_connections_and_does_not_answer() {
     let pair = impatient();
     let mut server = pair.server();
     let stopped = Stopped::new(&pair);
@@ -56,14 +55,14 @@ fn each_call_gives_up_a_source_that_takes_connections_and_says_nothing() {
     ] {
         assert_eq!(told(&server.failure(call)), GIVEN_UP, "{call}");
     }
-    // A limit of the session that is shorter counts. dblink of 15 sees it when the connection is given up.
+    // A shorter limit of the session counts. dblink of 15 notices it only when the connection is given up.
     server.run("SET statement_timeout = '1s'");
     let failure = server.failure("SELECT queue_bridge.contact('shop')");
     assert_eq!(failure.code, if installation().major > 15 { "57014" } else { "08001" }, "{failure:?}");
     server.run("RESET statement_timeout");
     drop(stopped);
     assert_eq!(pair.contact(), None);
-    // In the same session: no cancel and no connection was left.
+    // The same session can go on: no cancel and no connection was left behind.
     assert_eq!(server.value::<Option<String>>("SELECT queue_bridge.contact('shop')"), None);
     assert_eq!(server.value::<i64>("SELECT copied FROM queue_bridge.repair('shop')"), 0);
 }
@@ -92,7 +91,7 @@ fn a_source_that_does_not_answer_while_it_is_copied_can_be_disconnected() {
     let pair = impatient();
     let mut server = pair.server();
     pair.wait_streaming();
-    // The outbox will never be copied.
+    // With this setting the outbox is never copied.
     pair.server.append_conf("max_sync_workers_per_subscription = 0");
     pair.server.reload();
     server.run("SELECT queue_bridge.repair('shop')");
@@ -104,16 +103,16 @@ fn a_source_that_does_not_answer_while_it_is_copied_can_be_disconnected() {
     assert_eq!(server.count("SELECT FROM queue_bridge.sources"), 0);
 }
 
-/// How far a program goes that is no server, but speaks like one.
+/// How far a program that imitates a server goes.
 #[derive(Clone, Copy)]
 enum Until {
-    /// It takes connections.
+    /// It accepts connections.
     Connected,
-    /// It takes a session, and reads nothing more.
+    /// It begins a session and reads nothing after that.
     Ready,
 }
 
-/// Listens at a port until the test ends. Returns how to connect to it.
+/// Listens at a port until the test ends. Returns the connection string.
 fn speak(until: Until) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("its number").port();
@@ -122,7 +121,7 @@ fn speak(until: Until) -> String {
         for connection in listener.incoming() {
             let mut connection = connection.expect("a connection");
             if matches!(until, Until::Ready) {
-                // A client that has given up is gone.
+                // Ignores the error of a client that has given up.
                 let _ = begin_session(&mut connection);
             }
             connections.push(connection);
@@ -152,13 +151,13 @@ fn a_source_may_fall_silent_at_any_point_of_a_conversation() {
     let mut server = pair.server();
     let mute = speak(Until::Connected);
     assert_eq!(told(&server.failure(&format!("SELECT queue_bridge.ask('{mute}', 'SELECT 1')"))), GIVEN_UP);
-    // Before a question, and in the middle of one that is longer than what the network takes in.
+    // The source falls silent before a question, or in the middle of one that is longer than the network's buffers.
     let deaf = speak(Until::Ready);
     for question in ["'SELECT 1'", "repeat(' ', 32000000)"] {
         let ask = format!("SELECT queue_bridge.ask('{deaf}', {question}, '1 second')");
         server.refused(&ask, "08006");
     }
-    // And the session can ask again.
+    // The session can ask again.
     let ask = format!("SELECT queue_bridge.ask('{}', 'SELECT to_jsonb(7)')::text", pair.conninfo());
     assert_eq!(server.value::<String>(&ask), "7");
 }
@@ -176,8 +175,8 @@ fn a_machine_that_is_gone_does_not_hide_the_next_one_of_the_connection_string() 
     assert!(since.elapsed() > Duration::from_secs(1), "the first host was not tried");
 }
 
-/// Returns an address that answers nothing, not even to the first packet of a connection, as if its machine were gone:
-/// it listens, and all places for those that wait to be accepted are taken.
+/// Returns an address that does not even answer the first packet of a connection, as if its machine were gone. It
+/// listens, but its backlog of connections is full.
 fn unreachable() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("its address");

@@ -1,8 +1,8 @@
-//! Both servers end in the middle, and the primary fails over, again and again, under load: each job that was committed
-//! arrives once, and has its effect once.
+//! Crashes of both servers and failovers of the primary under load. Each committed job arrives once and has its effect
+//! once.
 //!
-//! `QUEUE_SOAK=3600` goes on for that many seconds, `QUEUE_FAILOVERS=50` for that many failovers, with another seed in
-//! each run.
+//! `QUEUE_SOAK=3600` runs for that many seconds, `QUEUE_FAILOVERS=50` makes that many failovers. Each run has another
+//! seed.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use queue_tests::{Cluster, integrity, wait};
 use crate::outages::cut_off;
 use crate::pair::{DATABASE, Pair, conninfo};
 
-/// How to connect to a server. It changes when that fails over.
+/// How to connect to a server. It changes when the server fails over.
 type Place = Mutex<Config>;
 
 fn connect(place: &Place) -> Result<Client, postgres::Error> {
@@ -26,7 +26,8 @@ fn connect(place: &Place) -> Result<Client, postgres::Error> {
     config.connect(NoTls)
 }
 
-/// Jobs of open transactions are rolled back, as a whole and to savepoints. What is committed is in `made`.
+/// Enqueues jobs in transactions with savepoints. Some transactions and savepoints roll back. Committed jobs are in
+/// `made`.
 fn produce(primary: &Place, seed: u64, pause: Duration, is_over: &AtomicBool) {
     let mut random = Random::new(seed);
     while !is_over.load(Ordering::Relaxed) {
@@ -55,7 +56,7 @@ fn transaction(client: &mut Client, random: &mut Random) -> Result<(), postgres:
     if random.percent(20) { all.rollback() } else { all.commit() }
 }
 
-/// Claims on the queue server, and works on the primary. Each effect is a row in `done`.
+/// Claims on the queue server and works on the primary. Each effect is a row in `done`.
 fn work(server: &Place, primary: &Place, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         let (Ok(mut server), Ok(mut primary)) = (connect(server), connect(primary)) else {
@@ -82,7 +83,7 @@ fn attempts(server: &mut Client, primary: &mut Client) -> Result<(), postgres::E
     Ok(())
 }
 
-/// Ends something on one of the servers, and waits until both answer.
+/// Kills or restarts something on one of the servers and waits until both answer.
 fn strike(pair: &Pair, random: &mut Random) -> String {
     let (name, cluster): (&str, &Cluster) =
         if random.percent(50) { ("primary", &pair.primary) } else { ("queue server", &pair.server) };
@@ -111,7 +112,7 @@ fn crash(cluster: &Cluster, process: &str) {
     }
 }
 
-/// The tables of producers and workers, how they connect to the primary, and to the queue server.
+/// Makes the tables of producers and workers. Returns how they connect to the primary and to the queue server.
 fn prepare(pair: &Pair) -> [Place; 2] {
     pair.server().run("SELECT queue.alter('q', lease => '2 seconds', max_attempts => 1000000)");
     pair.primary_as("owner").run(
@@ -138,8 +139,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Runs two producers, who rest for `pause` after each transaction, until `strike` returns, and two workers until
-/// `is_done` says that nothing is left for them.
+/// Runs two producers, which rest for `pause` after each transaction, until `strike` returns. Runs two workers until
+/// `is_done` returns.
 fn under_load(
     places: &[Place; 2],
     random: &mut Random,
@@ -150,7 +151,7 @@ fn under_load(
     let [primary, server] = places;
     let (is_made, is_over) = (&AtomicBool::new(false), &AtomicBool::new(false));
     thread::scope(|scope| {
-        // The scope waits for them, also when this thread panics.
+        // The flags end the threads even if this thread panics. The scope waits for the threads.
         let _end = [End(is_made), End(is_over)];
         for _ in 0..2 {
             let seed = random.next();
@@ -163,7 +164,7 @@ fn under_load(
     });
 }
 
-/// Waits until there are this many jobs more.
+/// Waits until this many more jobs exist.
 fn wait_made(pair: &Pair, jobs: usize) {
     let mut primary = pair.primary.connect_to(DATABASE);
     let enough = primary.count("SELECT FROM made") + jobs;
@@ -182,7 +183,7 @@ fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
             let what = strike(&pair, random);
             strikes += 1;
             if random.percent(10) {
-                // Between two contacts both may have ended.
+                // Between two contacts both servers may have ended.
                 pair.contact();
             }
             thread::sleep(Duration::from_millis(random.below(300)));
@@ -193,7 +194,7 @@ fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
         println!("{strikes} strikes");
         wait_made(&pair, 100);
     };
-    // Workers keep up with them, also in an hour.
+    // The pause lets workers keep up even in a run of an hour.
     under_load(&places, &mut random, Duration::from_millis(10), storm, || {
         let mut primary = pair.primary.connect_to(DATABASE);
         wait::until_none_left("all jobs have had their effects", || {
@@ -214,7 +215,7 @@ fn every_job_arrives_once_and_has_its_effect_once_whatever_ends() {
 }
 
 #[test]
-fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_still_has() {
+fn repeated_failovers_lose_and_double_no_job_that_the_primary_still_has() {
     let mut pair = Pair::new();
     let mut random = Random::new(random::seed("bridge_failovers"));
     let places = prepare(&pair);
@@ -226,7 +227,7 @@ fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_s
             wait_made(&pair, 50);
             standby.wait_replayed(&pair.primary);
             if n % 2 == 0 {
-                // What is committed from here on is lost, and some of it has arrived.
+                // Later commits are lost, and some of their jobs have arrived.
                 cut_off(&standby);
             }
             thread::sleep(Duration::from_millis(random.below(500)));
@@ -240,7 +241,7 @@ fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_s
             pair.wait_streaming();
         }
     };
-    // Each repair looks at all that was ever called.
+    // The longer pause keeps the outbox small, because each repair looks at all earlier calls.
     under_load(&places, &mut random, Duration::from_millis(150), strike, || {
         wait::until_none_left("no job is left", || {
             server.count("SELECT FROM queue.jobs WHERE queue_name = 'q' AND state <> 'completed'") as i64
@@ -253,12 +254,12 @@ fn a_primary_that_fails_over_again_and_again_loses_and_doubles_nothing_that_it_s
     let jobs: BTreeSet<i64> = there.iter().copied().collect();
     assert_eq!(jobs.len(), there.len(), "doubled");
     assert_eq!(made.difference(&jobs).count(), 0, "lost");
-    // Jobs of transactions that a failover has lost are listed, and none but these.
+    // The list has exactly the jobs of transactions that a failover has lost.
     let listed: BTreeSet<i64> = server.column("SELECT job_id FROM queue_bridge.phantom").into_iter().collect();
     let phantoms: BTreeSet<i64> = jobs.difference(&made).copied().collect();
     assert_eq!(phantoms, listed);
     let effects: Vec<i64> = primary.column("SELECT job_id FROM done ORDER BY job_id");
-    // A completion may have arrived whose transaction, with the effects in it, is lost: such a job has none.
+    // A completion may arrive although its transaction is lost with its effects. Such a job has no effect.
     let without = made.iter().filter(|job| effects.binary_search(job).is_err()).count();
     println!("{failovers} failovers, {} jobs, {} phantoms, effects lost of {without}", made.len(), phantoms.len());
     assert!(effects.is_sorted_by(|one, next| one < next), "effects twice");

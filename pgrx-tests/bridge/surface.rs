@@ -1,4 +1,4 @@
-//! The functions of the primary beside those of the queue server, set-up, and its end.
+//! The functions of the primary compared with those of the queue server, set-up, and disconnecting.
 
 use queue_tests::sql::Sql;
 use queue_tests::{Cluster, wait};
@@ -12,7 +12,7 @@ fn a_call_has_the_arguments_that_it_has_on_the_queue_server() {
                WHERE p.pronamespace = 'queue'::regnamespace ORDER BY 1";
     let there = pair.server().column::<String>(sql);
     let here = pair.primary.connect_to(DATABASE).column::<String>(sql);
-    // What is not there, and what cannot be answered.
+    // `once` exists only here, and `cancel` has no answer to return.
     let other = |signature: &str| {
         signature.starts_with("once") || signature == "cancel(job_id bigint, reason text DEFAULT NULL::text)"
     };
@@ -32,7 +32,7 @@ fn a_call_has_the_arguments_that_it_has_on_the_queue_server() {
 }
 
 #[test]
-fn what_only_the_queue_server_answers_says_so() {
+fn functions_that_only_the_queue_server_answers_say_so() {
     let pair = Pair::new();
     let mut app = pair.app();
     for call in [
@@ -49,7 +49,7 @@ fn what_only_the_queue_server_answers_says_so() {
         let hint = failure.hint;
         assert!(hint.contains("port 5432, database \"shop\""), "{hint}");
     }
-    // All of them, and again after an update of the script.
+    // Calls all such functions, also after a second run of the script.
     pair.primary_as("owner").run(&primary_sql());
     let calls = "SELECT format('%s queue.%I(%s)', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname,
             (SELECT string_agg(format('NULL::%s', t.type::regtype), ', ') FROM unnest(p.proargtypes) AS t (type)))
@@ -69,10 +69,10 @@ fn the_script_has_the_version_of_the_extension() {
 }
 
 #[test]
-fn a_primary_that_ran_an_older_script_becomes_as_a_new_one() {
+fn an_older_script_followed_by_this_one_gives_the_same_schema() {
     let primary = Cluster::new().conf("shared_preload_libraries = ''").conf("wal_level = logical").start();
     primary.connect().run("CREATE ROLE owner LOGIN; CREATE ROLE taker; CREATE ROLE app");
-    // What there is, in any order, after these scripts.
+    // Returns the sorted lines of the schema after these scripts have run.
     let set_up = |name: &str, scripts: &[&str]| {
         primary.connect().run(&format!("CREATE DATABASE {name} OWNER owner TEMPLATE template0"));
         let mut owner = primary.connect_as(name, "owner");
@@ -83,7 +83,7 @@ fn a_primary_that_ran_an_older_script_becomes_as_a_new_one() {
             }
         }
         let dump = primary.pg_dump(&["--schema-only", name]);
-        // Newer clients draw a word by lot.
+        // Newer versions of pg_dump print a random word.
         let mut lines: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).map(str::to_owned).collect();
         lines.sort_unstable();
         lines
@@ -91,7 +91,7 @@ fn a_primary_that_ran_an_older_script_becomes_as_a_new_one() {
     let now = primary_sql();
     let fresh = set_up("fresh", &[&now]);
     assert!(fresh.len() > 500, "{fresh:?}");
-    // Also one that ran this script itself.
+    // The last case runs the current script twice.
     for (n, before) in released_primary_sqls().iter().chain([&now]).enumerate() {
         assert_eq!(set_up(&format!("updated{n}"), &[before, &now]), fresh);
     }
@@ -104,7 +104,7 @@ fn a_primary_that_is_not_ready_says_why() {
     let connect = format!("SELECT queue_bridge.connect('shop', '{}')", pair.conninfo());
     assert!(server.failure(&connect).message.contains("no two free replication slots"));
     pair.primary.append_conf("max_replication_slots = 10");
-    // From 19 on replica becomes logical by itself.
+    // From 19 on, a server with wal_level replica becomes logical by itself.
     let version: i32 = pair.primary.connect().value("SELECT current_setting('server_version_num')::integer");
     let (too_low, suffices) = if version < 190_000 { ("replica", "logical") } else { ("minimal", "replica") };
     pair.primary.append_conf(&format!("wal_level = {too_low}"));
@@ -148,7 +148,7 @@ fn a_source_that_is_disconnected_leaves_nothing_on_either_side() {
     assert_eq!(server.count("SELECT FROM pg_subscription"), 0);
     assert_eq!(server.count("SELECT FROM queue.queues"), 1);
     assert_eq!(pair.primary.connect().count("SELECT FROM pg_replication_slots"), 0);
-    // It can come back, and gets what was called meanwhile.
+    // The source can be connected again. It gets the calls made meanwhile.
     app.enqueue("q");
     pair.connect();
     server.run("SELECT queue_bridge.allow('shop', 'q'); SELECT queue_bridge.retry_refused('shop')");
@@ -168,7 +168,7 @@ fn the_extension_stays_while_a_source_is_connected() {
     let failure = server.failure("DROP EXTENSION pg_queue_bridge");
     assert_eq!((failure.code.as_str(), failure.detail.contains("queue_bridge.connected_shop")), ("2BP01", true));
     server.refused("DROP EXTENSION pg_queue", "2BP01");
-    // By force, the subscription stays, and the doctor says so.
+    // After DROP … CASCADE the subscription stays, and the doctor reports it.
     let doctor = "SELECT detail FROM queue.doctor() WHERE name = 'bridge' AND NOT ok";
     server.run("BEGIN; DROP EXTENSION pg_queue_bridge CASCADE");
     let said = "Subscription \"queue_bridge_shop\" is there without the extension.";
@@ -178,7 +178,7 @@ fn the_extension_stays_while_a_source_is_connected() {
     assert_eq!(server.count("SELECT FROM pg_subscription"), 0);
 }
 
-/// The commands of docs/bridge.md, in order.
+/// Returns the commands of docs/bridge.md in order.
 fn commands() -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/bridge.md")).expect("the page");
     page.split("\n```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("\n```\n")?.0.to_owned())).collect()
@@ -187,7 +187,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn the_page_does_what_it_says() {
     let pair = Pair::apart("");
-    // The page does all of it by itself.
+    // Removes what `apart` has prepared, because the page does all of it.
     pair.primary
         .connect_to(DATABASE)
         .run("DROP SCHEMA queue, queue_bridge CASCADE; DROP PUBLICATION IF EXISTS pg_queue");

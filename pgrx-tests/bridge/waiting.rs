@@ -1,5 +1,5 @@
-//! Calls that cannot be carried out yet: they are put aside, nothing else waits for them, and what names the same job,
-//! key, flow or attempt keeps its order.
+//! Calls that cannot be carried out yet are put aside, and other calls do not wait for them. Calls for the same job,
+//! key, flow or attempt keep their order.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use queue_tests::{integrity, wait};
 
 use crate::pair::Pair;
 
-/// Returns the ids of the calls that wait.
+/// Returns the ids of the waiting calls.
 fn waiting(server: &mut Client) -> Vec<i64> {
     server.column("SELECT id FROM queue_bridge.refused WHERE is_waiting ORDER BY refused_id")
 }
 
-/// Lets the queue server try until nothing waits.
+/// Makes contacts until no call waits.
 fn contact_until_all_are_done(pair: &Pair) {
     let mut server = pair.server();
     wait::within("all calls are carried out", Duration::from_secs(120), || {
@@ -26,7 +26,7 @@ fn contact_until_all_are_done(pair: &Pair) {
 }
 
 #[test]
-fn a_key_of_an_open_transaction_holds_up_only_what_names_it() {
+fn a_key_of_an_open_transaction_holds_up_only_calls_that_name_it() {
     let pair = Pair::new();
     let (mut app, mut server, mut session) = (pair.app(), pair.server(), pair.server());
     session.run("BEGIN; SELECT queue.enqueue('q', '\"session\"', unique_key => 'k')");
@@ -47,7 +47,7 @@ fn a_key_of_an_open_transaction_holds_up_only_what_names_it() {
     assert_eq!(server.column::<String>(codes), ["55006", "55P03"]);
     assert_eq!(server.value::<i64>("SELECT waiting FROM queue_bridge.sources"), 9);
     assert_eq!(server.value::<i64>("SELECT refused FROM queue_bridge.sources"), 0);
-    // The contact tries, and it is not told as refused.
+    // The contact tries the calls again. It does not report them as refused.
     assert_eq!(pair.contact(), None);
     assert_eq!(waiting(&mut server), named);
     assert_eq!(pair.primary_as("owner").count("SELECT FROM queue_bridge.refused"), 0);
@@ -59,7 +59,7 @@ fn a_key_of_an_open_transaction_holds_up_only_what_names_it() {
     });
     session.run("ROLLBACK");
     contact_until_all_are_done(&pair);
-    // As if nothing had been in the way: the first has made the job, and the second has changed it.
+    // The calls have the usual effects: the first made the job, and the second changed it.
     let job = |id: i64| format!("SELECT concat_ws(' ', state, payload) FROM queue.job({id})");
     assert_eq!(server.value::<String>(&job(first)), "ready 2");
     assert_eq!(server.value::<String>(&job(batch)), "ready {}");
@@ -81,7 +81,7 @@ fn many_keys_of_an_open_transaction_hold_up_nothing_either() {
         (server.count(&format!("SELECT FROM queue.job({other})")) == 1).then_some(())
     });
     assert_eq!(waiting(&mut server).len(), 1000);
-    // Each gets its turn, although a contact does not come to all of them.
+    // Each call is tried again, although one contact does not reach all of them.
     wait::within("all are tried again", Duration::from_secs(120), || {
         assert_eq!(pair.contact(), None);
         let untried = "SELECT FROM queue_bridge.refused WHERE tried_at < refused_at + interval '1 ms'";
@@ -93,7 +93,7 @@ fn many_keys_of_an_open_transaction_hold_up_nothing_either() {
 }
 
 #[test]
-fn a_transaction_with_more_keys_than_there_is_room_for_arrives() {
+fn a_transaction_with_more_keys_than_fit_arrives() {
     let pair = Pair::apart("");
     pair.server.append_conf("pg_queue.max_keys = 1024");
     pair.server.restart();
@@ -110,7 +110,7 @@ fn a_transaction_with_more_keys_than_there_is_room_for_arrives() {
 }
 
 #[test]
-fn an_end_that_another_transaction_is_in_the_way_of_is_carried_out_later() {
+fn an_end_blocked_by_another_transaction_is_carried_out_later() {
     let pair = Pair::new();
     let (mut app, mut server, mut session) = (pair.app(), pair.server(), pair.server());
     for _ in 0..4 {
@@ -151,7 +151,7 @@ fn a_queue_that_an_open_transaction_drops_holds_up_no_other() {
             waiting(&mut server).is_empty().then_some(())
         });
     }
-    // What had arrived before, and the first round, went with the queue. The second round is refused.
+    // The drop removed the earlier job and the jobs of the first round. The calls of the second round are refused.
     assert_eq!(server.count(&format!("SELECT FROM queue.jobs WHERE job_id = {}", dropped[0])), 0);
     assert_eq!(server.count("SELECT FROM queue_bridge.refused WHERE code = '42704'"), 20);
     integrity::check(&mut server);
@@ -173,7 +173,7 @@ fn a_call_that_waits_can_be_refused() {
     assert_eq!(server.column::<i64>("SELECT job_id FROM queue.jobs WHERE unique_key = 'k'"), [first]);
 }
 
-/// Lets events of topic `t` wait, because queue `full` has no room.
+/// Makes events of topic `t` wait, because queue `full` has no room.
 fn fill(pair: &Pair, events: i32) {
     let mut server = pair.server();
     server.run(
@@ -199,7 +199,7 @@ fn make_room(server: &mut Client) {
     server.wait_counted();
 }
 
-/// Checks that the events `1..=to` have arrived in their order.
+/// Checks that the events `1..=to` have arrived in order.
 #[track_caller]
 fn check_events(server: &mut Client, to: i32) {
     let events =
@@ -217,10 +217,10 @@ fn a_long_chain_of_calls_drains_in_its_order_once_the_cause_is_gone() {
     assert_eq!(pair.contact(), None);
     assert_eq!(waiting(&mut server).len(), 4000);
     make_room(&mut server);
-    // Events that come meanwhile go behind them.
+    // Later events queue up behind them.
     publish(&mut app, 4001, 4100);
     pair.wait_arrived();
-    // A whole sort of them for each event would take a minute.
+    // Sorting all of them for each event would take a minute.
     for _ in 0..3 {
         assert_eq!(pair.contact(), None);
     }

@@ -1,5 +1,5 @@
-//! Servers that neither answer nor die, connections that break in the middle of a claim, and peers that are not alike:
-//! what of it is seen elsewhere, and that nothing is lost.
+//! Servers that hang, connections that break during a claim, and peers of different versions. No job is lost, and other
+//! servers are not affected more than necessary.
 
 use std::thread::scope;
 
@@ -9,15 +9,15 @@ use queue_tests::wait;
 
 use crate::peers::{Peers, node};
 
-/// PL/Proxy waits for an answer, and for that of its cancel, for as long as the server is there. Only those that have
-/// asked are held up.
+/// PL/Proxy waits for an answer, and for the answer to its cancel request, as long as the other server exists. Only the
+/// sessions that asked are held up.
 #[test]
-fn a_server_that_hangs_holds_up_those_that_have_asked_it_and_nobody_else() {
+fn a_hanging_server_holds_up_only_the_sessions_that_have_asked_it() {
     let peers = Peers::new(2);
     let (c, thief) = (&mut peers.connect(0), &mut peers.connect(0));
     let lost = peers.key_of(1);
     let pid = thief.pid();
-    // Its connection to the other server is there when that begins to hang.
+    // The connection to the other server is open before that server begins to hang.
     assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q')"), 0);
     let frozen = peers.servers[1].freeze_sessions();
     scope(|scope| {
@@ -33,7 +33,7 @@ fn a_server_that_hangs_holds_up_those_that_have_asked_it_and_nobody_else() {
         assert_eq!(c.count("SELECT FROM queue_cluster.claim('q', wait => '50 ms')"), 0);
         c.refused(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{lost}')"), "08001");
         assert_eq!(c.count("SELECT FROM queue_cluster.jobs"), 1);
-        // What helps is its end.
+        // Only the end of the hanging server helps.
         peers.servers[1].kill_server();
         assert_eq!(asked.join().expect("the thief"), 0);
     });
@@ -41,7 +41,7 @@ fn a_server_that_hangs_holds_up_those_that_have_asked_it_and_nobody_else() {
     assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', 5)"), 0);
 }
 
-/// The claim counts there, and its answer is lost with the thief: the job is offered again when its lease is over.
+/// The claim is recorded there, but its answer is lost with the thief. The job is offered again when its lease ends.
 #[test]
 fn a_claim_whose_answer_is_lost_comes_back() {
     let peers = Peers::new(2);
@@ -61,7 +61,7 @@ fn a_claim_whose_answer_is_lost_comes_back() {
     });
     c.refused(&format!("SELECT queue_cluster.complete({id})"), "QJ001");
     c.run(&format!("SELECT queue_cluster.complete({again})"));
-    // And the server of the job goes while a thief holds it: the claim is known when it is back.
+    // The job's server is killed while a thief holds the job. When the server is back, it knows the claim.
     c.run("SELECT queue_cluster.alter('q', lease => '1 hour')");
     owner.run("SELECT queue_cluster.enqueue('q')");
     let id: i64 = c.value("SELECT id FROM queue_cluster.claim('q')");
@@ -72,7 +72,8 @@ fn a_claim_whose_answer_is_lost_comes_back() {
     wait::until("it is completed", || c.simple_query(&format!("SELECT queue_cluster.complete({id})")).ok());
 }
 
-/// A role that one server does not know, or has not granted anything: work at home goes on, and what is wrong is said.
+/// A role that one server does not know, or that has no privileges there: work at home goes on, and `check` reports the
+/// problem.
 #[test]
 fn a_role_that_one_server_refuses_steals_nothing_there() {
     let peers = Peers::new(2);
@@ -100,8 +101,8 @@ fn a_role_that_one_server_refuses_steals_nothing_there() {
     assert!(failure.code.starts_with("08"), "{failure:?}");
 }
 
-/// A copy of a peer that is restored elsewhere owns nothing and calls nobody; a peer that is restored in place is added
-/// again.
+/// A copy of a peer that is restored elsewhere owns no keys and calls no server. A peer that is restored in place of
+/// the lost one is added again.
 #[test]
 fn a_dump_of_a_peer_has_no_map() {
     let peers = Peers::new(2);
@@ -119,7 +120,7 @@ fn a_dump_of_a_peer_has_no_map() {
         other.query_opt("SELECT id FROM queue_cluster.claim('q')", &[]).ok()?.map(|row| row.get::<_, i64>(0))
     });
     other.run(&format!("SELECT queue_cluster.complete({id})"));
-    // In place of the lost one.
+    // The copy takes the place of the lost server.
     let conninfo = format!("host={} dbname=app", copy.dir().display());
     peers.servers[0].stop_immediate();
     let rest = &mut peers.connect(1);
@@ -132,8 +133,8 @@ fn a_dump_of_a_peer_has_no_map() {
     assert!(other.value::<bool>(is_well) && rest.value::<bool>(is_well));
 }
 
-/// Peers are upgraded one after the other: what fits goes on, what does not is told, and none of another version is
-/// added.
+/// Peers are upgraded one after the other. Calls that fit work, others fail with a clear error, and a peer of another
+/// version cannot be added.
 #[test]
 fn peers_of_two_versions_are_told_apart() {
     let peers = Peers::new(2);
@@ -145,7 +146,7 @@ fn peers_of_two_versions_are_told_apart() {
     assert!(found.starts_with("it has version 0.0.1 of pg_queue_cluster"), "{found}");
     let again = format!("SELECT queue_cluster.add_server('s2', '{}')", peers.conninfo(1));
     c.refused(&again, "55000");
-    // A newer one calls with arguments that the older one does not have.
+    // A newer server calls with arguments that the older one does not have.
     peers.connect(1).run("ALTER FUNCTION queue_cluster.accept_enqueue RENAME TO accept_enqueue_of_before");
     c.refused(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"), "42883");
     peers.connect(1).run(
@@ -156,7 +157,7 @@ fn peers_of_two_versions_are_told_apart() {
     assert!(failure.code == "42883" && failure.hint.contains("UPDATE"), "{failure:?}");
 }
 
-/// What a role has planted before the extension comes is not used by it.
+/// The extension does not use a schema that a role has made before.
 #[test]
 fn a_schema_that_was_there_before_is_refused() {
     let (_server, mut client) = Cluster::new().conf("pg_queue.node_id = 1").start_with_database("app");
@@ -166,7 +167,7 @@ fn a_schema_that_was_there_before_is_refused() {
     assert_eq!(client.count("SELECT FROM pg_namespace WHERE nspname = 'queue_cluster'"), 0);
 }
 
-/// The doctor knows a server that has taken another one's number, and says which servers are marked down.
+/// The doctor reports a server that has the number of another one, and names the servers that are marked down.
 #[test]
 fn the_doctor_knows_the_number_of_a_server() {
     let peers = Peers::new(2);

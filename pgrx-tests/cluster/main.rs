@@ -1,8 +1,8 @@
-//! `pg_queue_cluster` on three and four servers: calls go where they belong, fail as they do at home, and no key lives
-//! twice.
+//! `pg_queue_cluster` on three and four servers: calls go to the right server and fail as they do at home, and no key
+//! has two living jobs.
 //!
 //! `make test-cluster` puts PL/Proxy into the server under test. Without it these tests fail, so cargo runs them only
-//! when they are asked for.
+//! on request.
 
 mod hangs;
 mod outages;

@@ -1,4 +1,4 @@
-//! Servers that are away: what fails, how, and what goes on.
+//! Servers that are away: which calls fail, how they fail, and which calls still work.
 
 use queue_tests::sql::Sql;
 
@@ -12,14 +12,14 @@ fn a_lost_server_is_an_error_of_its_own_and_the_others_go_on() {
     let job: i64 = c.value(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{lost}')"));
     peers.servers[2].stop_immediate();
     let keyed = |key: &str| format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')");
-    // The connection that is open breaks, a new one fails.
+    // First the open connection breaks, then a new one fails.
     for _ in 0..2 {
         let failure = c.failure(&keyed(&lost));
         assert!(failure.code.starts_with("08") || failure.code == "57P01" || failure.code == "57P02", "{failure:?}");
     }
     c.refused(&format!("SELECT queue_cluster.cancel({job})"), "08001");
     c.refused("SELECT * FROM queue_cluster.jobs", "08001");
-    // Neither claims nor what stays at home, or goes to the third, notices.
+    // Claims, calls at home and calls for the second server still work.
     c.run(&keyed(&own));
     c.run(&keyed(&peers.key_of(1)));
     c.run("SELECT queue_cluster.enqueue('q')");
@@ -45,7 +45,7 @@ fn a_lost_server_is_an_error_of_its_own_and_the_others_go_on() {
 }
 
 #[test]
-fn what_not_all_servers_have_done_is_mended_by_doing_it_again() {
+fn a_change_that_some_servers_missed_is_completed_by_repeating_it() {
     let peers = Peers::new(3);
     let c = &mut peers.connect(0);
     peers.servers[1].stop_immediate();
@@ -92,8 +92,8 @@ fn a_server_is_found_behind_its_standby() {
     c.run(&format!("SELECT queue_cluster.complete({id})"));
 }
 
-/// A local job tells of each remote one, and is completed after it: repeated as often as it takes, the remote one is
-/// there once.
+/// Each job of queue `outbox` makes one remote job and is completed after it. However often the remote enqueue is
+/// repeated, the remote job exists once.
 #[test]
 fn an_outbox_forwards_once() {
     let peers = Peers::new(2);
@@ -114,8 +114,7 @@ fn an_outbox_forwards_once() {
     }
     let mut crashes = 0;
     loop {
-        // The forwarder is cut down between its two commits every fourth time, and its session's claim is offered
-        // again.
+        // Every fourth time the forwarder is cut off between its two commits. Its claim is then offered again.
         let mut forwarder = peers.connect(0);
         let Some(row) = forwarder
             .query_opt("SELECT id, job_id FROM queue.claim('outbox', disconnect => '0')", &[])

@@ -11,13 +11,13 @@ statement_timeout = '60s'
 pg_queue.superuser_jobs = on
 ";
 
-/// A cluster of servers: the first has node number 1 and name `s1`.
+/// A cluster of servers. The first has node number 1 and name `s1`.
 pub struct Peers {
     pub servers: Vec<Cluster>,
 }
 
 impl Peers {
-    /// So many servers, in one cluster, each with its part of the keys, and with a queue `q` on all.
+    /// Starts this many servers as one cluster, with a queue `q` on each. Each owns a part of the keys.
     pub fn new(servers: usize) -> Self {
         let peers = Self::apart(servers);
         for n in 0..servers {
@@ -29,7 +29,7 @@ impl Peers {
         peers
     }
 
-    /// So many servers with the extension, which know nothing of each other.
+    /// Starts this many servers with the extension. They do not know each other.
     pub fn apart(servers: usize) -> Self {
         let servers = (1..=servers).map(|n| {
             let server = Cluster::new().conf(CONF).conf(&format!("pg_queue.node_id = {n}")).start();
@@ -39,7 +39,7 @@ impl Peers {
         Self { servers: servers.collect() }
     }
 
-    /// Adds a server to the cluster of the first.
+    /// Adds a server to the cluster of the first one.
     pub fn join(&self, n: usize) {
         let sql = format!("SELECT queue_cluster.add_server('{}', '{}')", Self::name(n), self.conninfo(n));
         assert_eq!(self.connect(0).value::<i32>(&sql), n as i32 + 1);
@@ -57,7 +57,7 @@ impl Peers {
         self.servers[n].connect_to("app")
     }
 
-    /// A connection as a role, which is made on all servers if it is new.
+    /// Opens a connection as this role. Makes the role on all servers if it does not exist.
     pub fn connect_as(&self, n: usize, role: &str) -> Client {
         for server in &self.servers {
             let mut client = server.connect();
@@ -68,7 +68,7 @@ impl Peers {
         self.servers[n].connect_as("app", role)
     }
 
-    /// A key that this server owns.
+    /// Returns a key that this server owns.
     pub fn key_of(&self, n: usize) -> String {
         let name = Self::name(n);
         let sql = format!(
@@ -78,7 +78,7 @@ impl Peers {
     }
 }
 
-/// Which server has made the id: 0 for the first.
+/// Returns the index of the server that made the id: 0 for the first.
 pub fn node(id: i64) -> usize {
     ((id >> 46) & 127) as usize - 1
 }

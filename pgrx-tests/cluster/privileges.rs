@@ -1,11 +1,12 @@
-//! A call of another server is made as the calling role, and nothing that a role plants in its search_path is called.
+//! Calls to another server are made as the calling role. Functions that a role plants in its search_path are not
+//! called.
 
 use queue_tests::sql::Sql;
 
 use crate::peers::Peers;
 
 #[test]
-fn a_role_may_elsewhere_what_it_may_at_home() {
+fn a_role_has_the_same_privileges_on_other_servers_as_at_home() {
     let peers = Peers::new(2);
     let mut admin = peers.connect(0);
     let role = &mut peers.connect_as(0, "clerk");
@@ -19,7 +20,7 @@ fn a_role_may_elsewhere_what_it_may_at_home() {
         role.run(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
     }
     refused(role, "SELECT queue_cluster.claim('q')");
-    // Below a role that may all, as a function with the rights of its owner is.
+    // The clerk's privileges count even if a superuser has SET ROLE clerk, as in a function with its owner's rights.
     admin.run("SET ROLE clerk");
     for n in 0..2 {
         refused(&mut admin, &format!("SELECT queue_cluster.cancel({})", (n + 1_i64) << 46 | 31));
@@ -119,7 +120,7 @@ fn a_role_without_rights_holds_up_neither_producers_nor_a_rebalance() {
     let mut admin = peers.connect(0);
     let role = &mut peers.connect_as(0, "clerk");
     admin.run("SELECT queue_cluster.grant('q', 'clerk', 'produce')");
-    // Whatever it locks, of which the numbers might be known.
+    // Takes all locks whose numbers the role might know.
     let mut stranger = peers.connect(0);
     stranger.run("CREATE ROLE stranger LOGIN; SET ROLE stranger; BEGIN");
     stranger.run(
@@ -139,7 +140,7 @@ fn a_role_without_rights_holds_up_neither_producers_nor_a_rebalance() {
         stranger.refused(sql, "42501");
         stranger.run("ROLLBACK TO s");
     }
-    // What it may do, and it stays open.
+    // Does what the role may do, and leaves the transaction open.
     stranger.run(
         "SELECT queue_cluster.owner_now(n) FROM generate_series(0, 1023) AS n; SELECT \
         FROM queue_cluster.slot; LOCK TABLE queue_cluster.slot IN ACCESS SHARE MODE",

@@ -1,4 +1,4 @@
-//! Servers come and go under load: no key ever lives twice.
+//! Servers join and leave under load. No key ever has two living jobs.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -12,14 +12,14 @@ use queue_tests::{StopAtEnd, error, wait};
 
 use crate::peers::Peers;
 
-/// How many keys are in use at a time. They are others after each [`AGE`], so that each slot is free now and then.
+/// How many keys are in use at a time. After each [`AGE`] other keys are used, so that each slot is free now and then.
 const KEYS: u64 = 60;
-/// These are always the same, hardly ever idle, and have a version with each call, which is remembered for an hour at
-/// least.
+/// The first keys stay the same and are hardly ever idle. Each of their calls has a version, which is remembered for at
+/// least an hour.
 const VERSIONED: u64 = 10;
 const AGE: Duration = Duration::from_millis(500);
 
-/// Keys of jobs that live on more than one server.
+/// Returns keys that have living jobs on more than one server.
 fn doubled(peers: &Peers, servers: usize) -> Vec<String> {
     let sql = "SELECT DISTINCT coalesce(group_key, unique_key) FROM queue_internal.live() WHERE outcome IS NULL \
         AND coalesce(group_key, unique_key) IS NOT NULL";
@@ -35,7 +35,7 @@ fn from_three_servers_to_four_and_back_no_key_lives_twice() {
     peers.connect(0).run(
         "SELECT queue_cluster.rebalance(); SELECT queue_cluster.create('q', lease => '1 minute', backoff_base => '0')",
     );
-    // Those that run now, wherever: a key is there once.
+    // The jobs that now run, on any server. No key may have two of them.
     let running: Mutex<BTreeSet<i64>> = Mutex::new(BTreeSet::new());
     let start = Instant::now();
     let (done, refused) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -73,7 +73,7 @@ fn from_three_servers_to_four_and_back_no_key_lives_twice() {
                     };
                     match client.simple_query(&sql) {
                         Ok(_) => {}
-                        // Its slot is being moved.
+                        // The slot of the key is being moved.
                         Err(e) if error::code(&e) == "55006" => _ = refused.fetch_add(1, Ordering::Relaxed),
                         Err(e) => panic!("{sql}: {}", error::describe(&e)),
                     }
@@ -145,7 +145,7 @@ fn from_three_servers_to_four_and_back_no_key_lives_twice() {
 }
 
 #[test]
-fn two_servers_may_rebalance_at_once() {
+fn two_servers_may_rebalance_at_the_same_time() {
     let peers = Peers::apart(4);
     (0..2).for_each(|n| peers.join(n));
     peers.connect(0).run("SELECT queue_cluster.rebalance()");
@@ -196,7 +196,7 @@ fn a_slot_with_a_living_job_or_a_schedule_stays() {
     let remembered = format!("SELECT queue_cluster.enqueue('q', unique_key => '{}', unique_for => '1 hour')", keys[1]);
     let first: i64 = c.value(&remembered);
     c.run(&format!("SELECT queue_cluster.schedule('{}', 'q', every => '1 day')", keys[2]));
-    // Another server's call is no part of this transaction, so it takes one at the owner itself.
+    // Another server's call opens a transaction of its own, so this one opens its transaction on the owner itself.
     let mut open = peers.connect(1);
     open.run(&format!("BEGIN; SELECT queue_cluster.enqueue('q', unique_key => '{}')", keys[3]));
     c.run("SELECT queue_cluster.drain('s2')");
@@ -214,16 +214,16 @@ fn a_slot_with_a_living_job_or_a_schedule_stays() {
     );
     assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 0, "what is remembered moves");
     assert_eq!(c.value::<i64>(&remembered), first, "the key is taken for an hour, now here");
-    // What has ended there takes its key no more: the key has another owner.
+    // A job that ended there cannot take its key again, because the key has another owner.
     let dead = format!("SELECT job_id FROM queue_cluster.jobs WHERE unique_key = '{}'", keys[0]);
     let job: i64 = c.value(&dead);
     c.refused(&format!("SELECT queue_cluster.retry({job})"), "55006");
 }
 
-/// Versions, and keys that are taken for a while, are known to each new owner, there and back; of two rows the larger
-/// values count.
+/// Each new owner knows the versions of keys and the keys that are taken for a while, there and back. If it has two
+/// rows for a key, the larger values count.
 #[test]
-fn what_is_remembered_of_a_key_moves_with_it() {
+fn versions_and_taken_keys_move_with_their_slot() {
     let peers = Peers::new(2);
     let c = &mut peers.connect(0);
     let key = peers.key_of(1);
@@ -244,21 +244,21 @@ fn what_is_remembered_of_a_key_moves_with_it() {
         assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 0);
         assert_eq!(owner(c), name, "round {round}");
         assert_eq!(enqueue(c, 9), newest, "an older version is known everywhere");
-        // Once the key is free again a newer version makes a new job.
+        // Once the key is free, a newer version makes a new job.
         newest = wait::until("a newer version is accepted", || {
             Some(enqueue(c, 11 + round as u32)).filter(|id| *id != newest)
         });
         finish(c);
     }
-    // Where it cannot be taken over, the slot stays with its owner.
+    // If the new owner cannot take over the versions, the slot stays with its owner.
     peers.connect(1).run("SELECT queue.drop('q')");
     c.run("SELECT queue_cluster.mark_up('s2')");
     assert!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()") > 0);
     assert_eq!((owner(c).as_str(), enqueue(c, 9)), ("s1", newest));
 }
 
-/// Slots whose keys are never idle are closed for as long as the caller waits; when it does not wait any more they are
-/// open.
+/// A slot whose keys are never idle is closed while the caller waits for it. If the wait ends without result, the slot
+/// is open again.
 #[test]
 fn a_key_that_is_never_idle_moves_when_it_is_waited_for() {
     let peers = Peers::new(2);
@@ -305,9 +305,10 @@ fn a_key_that_is_never_idle_moves_when_it_is_waited_for() {
     });
 }
 
-/// A run that was requested while the job ended, and that the server's own worker has still to make, keeps the slot.
+/// If another run of a job was requested while the job ended, the background worker has yet to make it. Until then the
+/// slot stays.
 #[test]
-fn a_run_that_is_owed_keeps_its_slot() {
+fn a_job_with_another_run_to_come_keeps_its_slot() {
     let peers = Peers::new(2);
     let key = peers.key_of(1);
     let set_worker = |value: &str| {

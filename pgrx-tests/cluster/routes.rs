@@ -1,4 +1,4 @@
-//! Where calls go, and that they fail elsewhere as they do at home.
+//! Which server a call goes to. Calls to another server fail as they do at home.
 
 use queue_tests::sql::Sql;
 
@@ -36,7 +36,7 @@ fn one_job_lives_under_a_key_whichever_server_is_asked() {
         let batch = format!("SELECT queue_cluster.enqueue_batch('q', '[{{}}, {{\"unique_key\": \"{key}\"}}]')");
         let ids_of_batch: Vec<i64> = peers.connect(0).column(&batch);
         assert_eq!((node(ids_of_batch[0]), ids_of_batch[1]), (0, ids[0]));
-        // A group is where its key is, whatever else the job has.
+        // A job with a group goes to the owner of the group, whatever its unique key is.
         let grouped = format!("SELECT queue_cluster.enqueue('q', '{{}}', group_key => '{key}', unique_key => 'other')");
         assert_eq!(node(peers.connect(0).value(&grouped)), owner);
         let found: Vec<i64> = peers
@@ -111,7 +111,7 @@ fn a_job_is_stolen_only_when_there_is_none_at_home() {
     assert_eq!(thief.value::<String>(&format!("SELECT queue_cluster.step({id}, 'one')::text")), "null");
     thief.run(&format!("SELECT queue_cluster.complete({id}, '\"done\"')"));
     assert_eq!(home.value::<String>(&format!("SELECT result::text FROM queue_cluster.job({})", id | 15)), "\"done\"");
-    // One that waits finds what comes to another server, when its nap is over.
+    // A waiting claim finds a job on another server when its nap ends.
     let waits = std::thread::spawn({
         let mut thief = peers.connect(2);
         move || thief.value::<i64>("SELECT id FROM queue_cluster.claim('q', wait => '8 s')")
@@ -145,7 +145,7 @@ fn a_stolen_job_keeps_its_lease_when_the_thief_s_connection_breaks() {
 }
 
 #[test]
-fn many_at_once_go_to_the_server_of_each() {
+fn each_attempt_of_a_batch_goes_to_its_server() {
     let peers = Peers::new(3);
     for n in 0..3 {
         peers.connect(n).run("SELECT queue_cluster.enqueue_many('q', '{1,2,3}')");
@@ -164,7 +164,7 @@ fn many_at_once_go_to_the_server_of_each() {
     let mut sorted = ids.clone();
     sorted.sort_unstable();
     assert_eq!(extended, sorted);
-    // How often each answer was given.
+    // Counts the answers.
     let answers = |c: &mut postgres::Client, call: &str| -> Vec<String> {
         c.column(&format!("SELECT outcome || ' ' || count(*) FROM queue_cluster.{call} GROUP BY outcome ORDER BY 1"))
     };
@@ -174,7 +174,7 @@ fn many_at_once_go_to_the_server_of_each() {
     let states: Vec<String> =
         c.column("SELECT state || ' ' || count(*) FROM queue_cluster.jobs GROUP BY state ORDER BY 1");
     assert_eq!(states, ["completed 3", "dead 3", "ready 3"]);
-    // A claim completes what was claimed before, wherever that is.
+    // A claim completes earlier attempts on any server.
     let first: i64 = c.value("SELECT id FROM queue_cluster.claim('q')");
     let second: Vec<i64> = c.column(&format!("SELECT id FROM queue_cluster.claim('q', completed => '{{{first}}}')"));
     let third: Vec<i64> =
@@ -182,7 +182,7 @@ fn many_at_once_go_to_the_server_of_each() {
     let none = format!("SELECT id FROM queue_cluster.claim('q', wait => '30 ms', completed => '{{{}}}')", third[0]);
     assert_eq!(c.count(&none), 0);
     assert_eq!(c.count("SELECT FROM queue_cluster.jobs WHERE state = 'completed'"), 6);
-    // And answers for what it cannot complete, wherever that is.
+    // A claim reports the attempts that it cannot complete, on any server.
     let sql = format!(
         "SELECT id, job_id IS NULL, headers->>'outcome', headers->>'reason' LIKE 'lost lease%' \
             FROM queue_cluster.claim('q', completed => {})",
@@ -196,7 +196,7 @@ fn many_at_once_go_to_the_server_of_each() {
 }
 
 #[test]
-fn many_end_each_in_its_way_on_the_server_of_each() {
+fn end_batch_ends_each_attempt_on_its_server() {
     let peers = Peers::new(3);
     for n in 0..3 {
         peers.connect(n).run("SELECT queue_cluster.enqueue_many('q', '{1,2,3,4}')");
@@ -228,7 +228,7 @@ fn many_end_each_in_its_way_on_the_server_of_each() {
         ids.iter().enumerate().map(|(n, id)| (*id, outcomes[n % 4], n % 4 != 3)).collect();
     assert_eq!(found, expected);
     assert_eq!(c.count("SELECT FROM queue_cluster.end_batch('[]')"), 0);
-    // What is no end is found before any server is called, if it is at home.
+    // An invalid element is found at home before any server is called.
     let running = ids[3];
     for element in ["1", "{}", r#"{"complete": {}}"#, r#"{"complete": {"id": "x"}}"#, r#"{"complete": {"id": 7}}"#] {
         let call = format!(r#"SELECT queue_cluster.end_batch('[{{"release": {{"id": {running}}}}}, {element}]')"#);
@@ -244,9 +244,9 @@ fn many_end_each_in_its_way_on_the_server_of_each() {
     assert_eq!(left, ["completed"; 3]);
 }
 
-/// As `queue.end_batch`: it is why the argument is json, and not jsonb.
+/// This is why the argument of `queue_cluster.end_batch`, as that of `queue.end_batch`, is json and not jsonb.
 #[test]
-fn a_text_that_jsonb_cannot_hold_keeps_no_other_from_ending() {
+fn a_text_that_jsonb_cannot_hold_keeps_no_other_attempt_from_ending() {
     let peers = Peers::new(2);
     for text in [r"\u0000", r"\ud800"] {
         let mut ends = Vec::new();
@@ -290,7 +290,7 @@ fn jobs_of_all_servers_are_changed_by_one_call() {
         );
         assert_eq!(c.count(&format!("SELECT FROM queue_cluster.jobs WHERE {condition}")), 6, "{call}");
     }
-    // One that is not there, on each server.
+    // Ids of missing jobs, one on each server.
     let missing: Vec<i64> = (0..3).map(|n| (n << 46) | 16_000_015).collect();
     for call in ["cancel_many($)", "retry_many($)", "reprioritize_many($, 1)", "reschedule_many($, now())"] {
         let call = call.replace('$', &format!("ARRAY{missing:?}"));
@@ -300,7 +300,7 @@ fn jobs_of_all_servers_are_changed_by_one_call() {
     }
 }
 
-/// Each call fails with the same SQLSTATE for a job of this server and of another.
+/// Each call fails with the same SQLSTATE for a job of this server and for a job of another.
 #[test]
 fn calls_fail_elsewhere_as_they_do_at_home() {
     let peers = Peers::new(2);
@@ -355,7 +355,7 @@ fn calls_fail_elsewhere_as_they_do_at_home() {
         ];
         codes.push(calls.map(|call| {
             let failure = c.failure(&format!("SELECT * FROM queue_cluster.{call}"));
-            // What each of them says at home, word for word.
+            // The SQLSTATE of each call at home.
             let (verb, _) = call.split_once('(').expect("a call");
             (verb.to_owned(), failure.code)
         }));
@@ -364,10 +364,10 @@ fn calls_fail_elsewhere_as_they_do_at_home() {
     let distinct: std::collections::BTreeSet<&String> = codes[0].iter().map(|(_, code)| code).collect();
     let expected = ["22004", "22023", "55000", "P0002", "QJ001"];
     assert_eq!(distinct.into_iter().collect::<Vec<_>>(), expected);
-    // Details and hints come along.
+    // The error keeps its detail and hint.
     let failure = c.failure(&format!("SELECT queue_cluster.complete({})", (2_i64 << 46) | 16_000_000));
     assert!(failure.detail.contains("There is no such attempt") && !failure.hint.is_empty(), "{failure:?}");
-    // Ids of no server are refused at home.
+    // An id of no server is refused at home.
     for call in ["complete(0)", "complete(NULL)", "job(-1)", "complete_many('{0}')", "cancel(9007199254740991)"] {
         let code = c.failure(&format!("SELECT * FROM queue_cluster.{call}")).code;
         assert!(["22023", "22004", "P0002"].contains(&&*code), "{call}: {code}");
@@ -382,7 +382,7 @@ fn calls_fail_elsewhere_as_they_do_at_home() {
 }
 
 #[test]
-fn what_would_be_on_two_servers_is_refused() {
+fn calls_that_would_span_two_servers_are_refused() {
     let peers = Peers::new(2);
     let c = &mut peers.connect(0);
     let (own, other) = (

@@ -1,4 +1,4 @@
-//! Each server is killed in turn under load. What clients were told stands in a ledger of the test's own.
+//! Each server is killed in turn under load. The test's own ledger has what clients were told.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -11,10 +11,10 @@ use queue_tests::{StopAtEnd, error, wait};
 
 use crate::peers::Peers;
 
-/// What a client was told of a token.
+/// What a client was told about a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// Nothing: the job may be there or not.
+    /// The client got no answer: the job may exist or not.
     Nothing,
     Enqueued,
 }
@@ -29,17 +29,18 @@ struct Storm<'a> {
 }
 
 impl Storm<'_> {
-    /// A connection to a server that answers, this one first, as an application with several hosts has it.
+    /// Opens a connection to the first server that answers, beginning with this one, as an application with several
+    /// hosts does.
     fn connect(&self, first: usize) -> Option<Client> {
         let servers = &self.peers.servers;
         (0..servers.len()).find_map(|n| servers[(first + n) % servers.len()].config().dbname("app").connect(NoTls).ok())
     }
 
-    /// Enqueues a job after the other: two of three with a key, which is repeated until it is acknowledged; the third
-    /// without, which is never repeated.
+    /// Enqueues jobs one after the other. Two of three have a key, and their enqueue is repeated until it is
+    /// acknowledged. The third has no key, and its enqueue is never repeated.
     fn produce(&self, number: usize) {
         let mut connection = None;
-        // Whose owner was away: tried again between others, as a forwarder does.
+        // Tokens whose owner was away. They are tried again between others, as a forwarder does.
         let mut open = VecDeque::new();
         let mut turn = 0_u32;
         while !self.is_over.load(Ordering::Relaxed) && (!self.is_drained.load(Ordering::Relaxed) || !open.is_empty()) {
@@ -73,7 +74,7 @@ impl Storm<'_> {
                     if token % 3 != 0 {
                         open.push_back(token);
                     }
-                    // The connection holds unless it is this server that went.
+                    // The connection breaks only if the killed server is at its other end.
                     if !code.starts_with("08") {
                         connection = None;
                     }
@@ -82,7 +83,7 @@ impl Storm<'_> {
         }
     }
 
-    /// Claims at home, and completes with an effect in one transaction.
+    /// Claims at home. Each transaction writes an effect and completes the job.
     fn work(&self, number: usize) {
         self.repeat(number, &["57P"], |client| {
             let claim = "SELECT id, payload::text FROM queue_cluster.claim('q', wait => '50 ms', steal => false)";
@@ -97,7 +98,7 @@ impl Storm<'_> {
         });
     }
 
-    /// Claims from wherever there are jobs; the result says so, and is the only effect.
+    /// Claims from any server. The result marks the job as stolen and is the only effect.
     fn steal(&self, number: usize) {
         self.repeat(number, &["57P", "08"], |client| {
             for row in client.query("SELECT id FROM queue_cluster.claim('q', 2, wait => '50 ms')", &[])? {
@@ -109,8 +110,8 @@ impl Storm<'_> {
         });
     }
 
-    /// Does this until the storm is over. Errors of these classes are those of an outage: the next try has another
-    /// connection.
+    /// Repeats `work` until the storm is over. After an error of these classes, which an outage causes, it opens
+    /// another connection.
     fn repeat(&self, number: usize, of_outages: &[&str], work: impl Fn(&mut Client) -> Result<(), postgres::Error>) {
         let mut connection = None;
         while !self.is_over.load(Ordering::Relaxed) {
@@ -129,7 +130,7 @@ impl Storm<'_> {
 }
 
 #[test]
-fn servers_that_are_killed_in_turn_lose_and_double_nothing() {
+fn servers_killed_in_turn_lose_and_double_no_job() {
     let peers = Peers::new(3);
     for n in 0..3 {
         let mut c = peers.connect(n);
@@ -171,7 +172,7 @@ fn servers_that_are_killed_in_turn_lose_and_double_nothing() {
             }
         }
         storm.is_drained.store(true, Ordering::Relaxed);
-        // Until they have ended they may still enqueue what was refused during an outage.
+        // Until they end, the producers may enqueue the jobs that were refused during an outage.
         producers.into_iter().for_each(|producer| producer.join().expect("a producer"));
         wait::until("all has ended", || {
             let living =
@@ -180,7 +181,7 @@ fn servers_that_are_killed_in_turn_lose_and_double_nothing() {
         });
     });
     let told = storm.told.into_inner().expect("the ledger");
-    // Of each token: its jobs, on whichever server, and its effects.
+    // For each token: its jobs on any server, and its effects.
     let mut found: BTreeMap<i64, (u32, u32, u32)> = BTreeMap::new();
     for n in 0..3 {
         let mut c = peers.connect(n);

@@ -1,12 +1,12 @@
-//! The surface is that of queue.*, by the catalogue.
+//! `queue_cluster` has the functions and views of `queue`. Compares them by the catalogue.
 
 use queue_tests::EARLIER;
 use queue_tests::sql::Sql;
 
 use crate::peers::{Peers, node};
 
-/// What is not here, and why: it is called in schema `queue`, on the server that is meant. `docs/cluster.md` says the
-/// same.
+/// The functions that are missing here, and why. They are called in schema `queue`, on the server that is meant.
+/// `docs/cluster.md` says the same.
 const OF_ONE: [(&str, &str); 18] = [
     ("activity", "it tells of what one server's memory knows, and its rows do not say of which"),
     ("adopt", "it mends one server's rows after a restore"),
@@ -66,7 +66,7 @@ fn verbs_have_the_signatures_of_those_of_one_server() {
 }
 
 #[test]
-fn views_have_the_columns_of_those_of_one_server_and_the_server() {
+fn views_have_the_columns_of_one_servers_views_and_a_column_for_the_server() {
     let peers = Peers::apart(1);
     let c = &mut peers.connect(0);
     let views: Vec<String> = c.column(
@@ -86,9 +86,9 @@ fn views_have_the_columns_of_those_of_one_server_and_the_server() {
     }
 }
 
-/// What workers and producers call all the time is passed on in C: no statement of SQL is run around it.
+/// Frequent calls of workers and producers are passed on in C. No further SQL statement runs around them.
 #[test]
-fn at_home_nothing_is_run_around_a_call() {
+fn frequent_calls_run_no_further_statement() {
     let peers = Peers::new(1);
     let c = &mut peers.connect(0);
     let wrapped: Vec<String> = c.column(
@@ -124,9 +124,9 @@ fn at_home_nothing_is_run_around_a_call() {
     assert_eq!(wrapped, of_all_servers);
 }
 
-/// The library knows by their places which arguments lead elsewhere: each of them does, of each verb.
+/// The library finds the routing arguments by their positions. Each of them routes the call, for each verb.
 #[test]
-fn each_argument_that_leads_elsewhere_does() {
+fn each_routing_argument_leads_to_its_server() {
     let peers = Peers::new(2);
     let key = peers.key_of(1);
     let other: i64 = peers.connect(1).value("SELECT queue_cluster.enqueue_flow('q', open => true)");
@@ -159,9 +159,9 @@ fn each_argument_that_leads_elsewhere_does() {
     }
 }
 
-/// The privilege to execute queue.VERB is looked at, as if the caller had called that.
+/// A caller needs the privilege to execute queue.VERB, as if it had called that function.
 #[test]
-fn a_role_that_may_not_execute_a_verb_may_not_here() {
+fn a_role_without_execute_on_a_verb_may_not_call_it_here() {
     let peers = Peers::new(1);
     let mut admin = peers.connect(0);
     let role = &mut peers.connect_as(0, "nobody_much");
@@ -190,8 +190,7 @@ fn a_placeholder_of_a_template_must_have_a_text() {
     assert_eq!(c.failure(call).message, "placeholder {nothing} of a template has no text");
 }
 
-/// Everything in the extension's schema, a line each: how it is defined, what it says of itself, and who may do what
-/// with it.
+/// Everything in the extension's schema, one line each: its definition, its comment and its privileges.
 const SNAPSHOT: &str = "
     SELECT format('%s may %s; %s', pg_get_functiondef(p.oid),
                   (SELECT string_agg(a::text, ' ' ORDER BY a::text)
@@ -207,7 +206,7 @@ const SNAPSHOT: &str = "
     ORDER BY 1";
 
 #[test]
-fn an_upgraded_extension_is_as_a_fresh_one() {
+fn an_upgraded_extension_equals_a_fresh_one() {
     let peers = Peers::apart(1);
     let server = &peers.servers[0];
     let mut old = server.create_database("old");

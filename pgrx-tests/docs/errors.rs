@@ -1,7 +1,7 @@
-//! `docs/errors.md` has each error that the source can raise, under its SQLSTATE, and no other.
+//! Compares `docs/errors.md` with the source: each error stands under its SQLSTATE, and there are no others.
 //!
-//! A message is compared as its template: what the source fills in is `…` on the page. The first cell of a table's row
-//! on that page, in backquotes, is such a template.
+//! A message is compared as its template. Values that the source fills in are `…` on the page. If the first cell of a
+//! table's row on that page is in backquotes, it is such a template.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,8 +9,8 @@ use std::path::Path;
 use crate::{none, read, root};
 use queue_tests::markdown::section;
 
-/// How the source makes an error: up to its opening parenthesis; which argument is the message; the constant of its
-/// SQLSTATE, if it is not the first argument.
+/// How the source makes an error: the text up to the opening parenthesis, the index of the argument with the message,
+/// and the constant of the SQLSTATE unless it is the first argument.
 const CONSTRUCTORS: [(&str, usize, Option<&str>); 5] = [
     ("Error::new(", 1, None),
     ("Error::invalid(", 0, Some("INVALID")),
@@ -19,7 +19,7 @@ const CONSTRUCTORS: [(&str, usize, Option<&str>); 5] = [
     ("Self::new(", 1, None),
 ];
 
-/// Arguments that pass on an error which is made, and so found, elsewhere.
+/// Arguments that pass on an error that is made and found elsewhere.
 const PASSED_ON: [&str; 2] = ["error.code", "error.message"];
 
 #[test]
@@ -79,7 +79,7 @@ fn messages_are_read_as_templates() {
     assert!(messages("Error::invalid(how)", false).is_err());
 }
 
-/// The constants of `src/error.rs`, with their SQLSTATEs.
+/// Returns the constants of `src/error.rs` with their SQLSTATEs.
 fn codes() -> BTreeMap<String, String> {
     let source = read("src/error.rs");
     let constants = source.lines().filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \""));
@@ -89,7 +89,7 @@ fn codes() -> BTreeMap<String, String> {
     codes
 }
 
-/// All files of Rust below a folder.
+/// Returns the texts of all Rust files below a folder.
 fn sources(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}")) {
@@ -104,8 +104,8 @@ fn sources(folder: &str) -> Vec<String> {
     found
 }
 
-/// The errors that a file makes, as (constant of the SQLSTATE, template of the message). `Self` is an error only in
-/// the file that defines it. Errors: a message that cannot be read off the source.
+/// Returns the errors that a file makes, as (constant of the SQLSTATE, template of the message). `Self` is an error
+/// only in the file that defines it. Fails at a message that cannot be read from the source.
 fn messages(source: &str, is_definition: bool) -> Result<Vec<(String, String)>, String> {
     let source = source.split("#[cfg(test)]").next().unwrap_or_default();
     let mut found = Vec::new();
@@ -129,7 +129,7 @@ fn messages(source: &str, is_definition: bool) -> Result<Vec<(String, String)>, 
         let Some(message) = arguments.get(*position) else { return Err(format!("{head}: {arguments:?}")) };
         match template(message) {
             Some(message) => found.push((code.to_owned(), message)),
-            // The constructors themselves.
+            // The constructors have no literal.
             None if is_definition && message == "message" || message == "invariant" => {}
             None => return Err(format!("the message is no literal, so no test can see it: {head}… {message}")),
         }
@@ -137,7 +137,7 @@ fn messages(source: &str, is_definition: bool) -> Result<Vec<(String, String)>, 
     Ok(found)
 }
 
-/// What stands up to the closing parenthesis, at its commas.
+/// Splits the text up to the closing parenthesis at its commas.
 fn arguments(text: &str) -> Vec<String> {
     let mut found = vec![String::new()];
     let (mut depth, mut is_quoted, mut is_escaped) = (0, false, false);
@@ -163,7 +163,7 @@ fn arguments(text: &str) -> Vec<String> {
     found.iter().map(|argument| argument.trim().to_owned()).collect()
 }
 
-/// The text of a literal or of a `format!`, with `…` for what is filled in.
+/// Returns the text of a literal or of a `format!`, with `…` for values. `None` for anything else.
 fn template(argument: &str) -> Option<String> {
     let literal = argument.strip_prefix("format!(").map_or(argument, str::trim_start).strip_prefix('"')?;
     let mut text = String::new();
@@ -181,7 +181,7 @@ fn template(argument: &str) -> Option<String> {
     }
 }
 
-/// The first cells of the tables' rows, where they are in backquotes.
+/// Returns the first cells of table rows if they are in backquotes.
 fn rows(section: &str) -> impl Iterator<Item = String> {
     section.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once("` |")?.0.to_owned()))
 }

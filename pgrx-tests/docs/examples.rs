@@ -1,4 +1,4 @@
-//! Runs every SQL example, the pages' one after the other, those of a page in order in one session of psql.
+//! Runs every SQL example. Each page runs in one session of psql, and its examples run in order.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use queue_tests::installation::printed;
 use crate::{Page, none, pages, read};
 use queue_tests::markdown::{Block, blocks};
 
-/// Pages that must have examples which run.
+/// Pages that must have examples that run.
 const WITH_EXAMPLES: [&str; 18] = [
     "README.md",
     "docs/coming-from/brokers.md",
@@ -30,12 +30,11 @@ const WITH_EXAMPLES: [&str; 18] = [
     "docs/views.md",
 ];
 
-/// The tests of the examples run these pages as a whole: `pgrx-tests/examples/tutorials.rs`.
+/// `pgrx-tests/examples/tutorials.rs` runs these pages as a whole.
 const TUTORIALS: &str = "docs/tutorials/";
 
-/// What a block may be beside `sql`: nothing that could be an example in disguise. The packages' own tests run those in
-/// Python and JavaScript, and read those in YAML. `make drivers` runs others; docs/frameworks.md says which are not
-/// run.
+/// The languages of other blocks. None of them may hide an SQL example. The packages' own tests run Python and
+/// JavaScript and read YAML. `make drivers` runs others, and docs/frameworks.md says which blocks are not run.
 const OTHER: [&str; 15] = [
     "", "csharp", "elixir", "go", "ini", "java", "js", "mermaid", "php", "python", "ruby", "rust", "sh", "text", "yaml",
 ];
@@ -46,7 +45,7 @@ enum Promise {
     Success,
     /// Each statement succeeds, and this is printed.
     Output(String),
-    /// The last statement fails with this SQLSTATE, the others succeed.
+    /// The last statement fails with this SQLSTATE. The others succeed.
     Error(String),
 }
 
@@ -56,8 +55,8 @@ struct Example {
     promise: Promise,
 }
 
-/// What runs before the page's examples: alone in a line `<!-- tables: FILE.sql -->` for tables in place of another
-/// product's, which the page does not show, or `<!-- helper: PAGE#anchor -->` for the blocks of a section that the page
+/// Returns what runs before the page's examples. Two kinds of lines name it: `<!-- tables: FILE.sql -->` makes tables
+/// in place of those of another product, and `<!-- helper: PAGE#anchor -->` runs the blocks of a section that the page
 /// tells the reader to run first.
 fn before(page: &Page) -> Vec<Example> {
     let mut found = Vec::new();
@@ -73,7 +72,7 @@ fn before(page: &Page) -> Vec<Example> {
     found
 }
 
-/// The `sql` blocks of a section, up to the next heading: `docs/page.md#anchor`.
+/// Returns the `sql` blocks of a section, named as `docs/page.md#anchor`, up to the next heading.
 fn of_section(name: &str) -> String {
     let (page, anchor) = name.split_once('#').expect("PAGE#anchor");
     let text = read(page);
@@ -87,7 +86,7 @@ fn of_section(name: &str) -> String {
     found
 }
 
-/// The examples of a page. Errors: a block whose info string means nothing.
+/// Returns the examples of a page. Fails at a block with an unknown info string.
 fn examples(page: &Page) -> Result<Vec<Example>, String> {
     let blocks = blocks(&page.text);
     let mut found = before(page);
@@ -114,8 +113,8 @@ fn examples(page: &Page) -> Result<Vec<Example>, String> {
     Ok(found)
 }
 
-/// The script for psql. Marks tell where each example begins and ends and how its last statement did; a
-/// transaction that a promised error has left open is closed.
+/// Returns the script for psql. Marks show where each example begins and ends, and the SQLSTATE of its last statement.
+/// A transaction that a promised error has left open is rolled back.
 fn script(examples: &[Example]) -> String {
     let mut script = String::from("\\set ON_ERROR_STOP on\n");
     for (n, Example { sql, promise, .. }) in examples.iter().enumerate() {
@@ -128,7 +127,7 @@ fn script(examples: &[Example]) -> String {
     script
 }
 
-/// Runs a page's examples in a new database. Returns what went wrong.
+/// Runs a page's examples in a new database. Returns the differences from the page.
 fn run(cluster: &Cluster, database: &str, page: &Page, examples: &[Example]) -> Vec<String> {
     drop(cluster.create_database(database));
     let file = cluster.dir().join(format!("{database}.sql"));
@@ -144,14 +143,14 @@ fn run(cluster: &Cluster, database: &str, page: &Page, examples: &[Example]) -> 
             wrong.push(format!("{}:{}: {why}", page.name, example.line));
         }
         if !printed.contains(&format!("@@end {n} ")) {
-            // It stopped here.
+            // psql stopped in this example.
             break;
         }
     }
     wrong
 }
 
-/// Compares what was printed for an example with what the page says.
+/// Compares the output of an example with the page.
 fn judge(printed: &str, n: usize, example: &Example) -> Result<(), String> {
     let (_, rest) = printed.split_once(&format!("@@begin {n}\n")).ok_or("it was not reached")?;
     let Some((output, rest)) = rest.split_once(&format!("@@end {n} ")) else {
@@ -168,7 +167,7 @@ fn judge(printed: &str, n: usize, example: &Example) -> Result<(), String> {
     }
 }
 
-/// Without blanks at the ends of lines, which an editor removes, and blank lines at the end.
+/// Removes blanks at the ends of lines, which editors remove too, and blank lines at the end.
 fn clean(text: &str) -> String {
     let lines: Vec<_> = text.trim_end().lines().map(str::trim_end).collect();
     lines.join("\n")

@@ -1,9 +1,9 @@
-//! The documentation is true: every SQL example runs and does what the page says, and the reference pages name
-//! all that there is.
+//! Checks that the documentation is true. Every SQL example runs and does what the page says, and the reference pages
+//! are complete.
 //!
-//! How an example is marked: README.md of this package. `examples` runs them, `reference` compares pages with the
-//! server, `errors` with the source, `top` runs the script that shows the queues in a terminal, `packages` looks at
-//! what is written for package managers, `promises` at the map from promises to tests.
+//! How an example is marked: README.md of this package. `examples` runs the examples, `reference` compares pages with
+//! the server, `errors` compares them with the source, `top` runs the script that shows the queues in a terminal,
+//! `packages` checks the files for package managers, `promises` checks the map from promises to tests.
 
 mod errors;
 mod examples;
@@ -21,7 +21,7 @@ struct Page {
     text: String,
 }
 
-/// The root of the tree.
+/// Returns the root of the tree.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a package inside the tree").to_owned()
 }
@@ -30,7 +30,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All pages below `docs`, `examples` and `clients`, those at the root, and those beside the code; sorted.
+/// Returns all pages below `docs`, `examples` and `clients`, at the root, and beside the code, sorted.
 fn pages() -> Vec<Page> {
     let mut names = Vec::new();
     collect("", false, &mut names);
@@ -55,7 +55,7 @@ fn collect(folder: &str, is_deep: bool, names: &mut Vec<String>) {
     }
 }
 
-/// Fails with all complaints at once.
+/// Fails with all complaints if there are any.
 fn none(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} found:\n\n{}\n", complaints.len(), complaints.join("\n\n"));
 }

@@ -1,11 +1,11 @@
-//! META.json is what PGXN specifies (https://pgxn.org/meta/spec.txt), and says the same as what cargo reads; the
+//! META.json follows the specification of PGXN (https://pgxn.org/meta/spec.txt) and agrees with Cargo.toml. The
 //! packages in `clients` have the same version.
 
 use serde_json::{Map, Value};
 
 use crate::{read, root};
 
-/// A value of the `[package]` of Cargo.toml.
+/// Returns a value from the `[package]` of Cargo.toml.
 fn of_package(key: &str) -> String {
     let manifest = read("Cargo.toml");
     let package = manifest.split("\n[").next().expect("the first section");
@@ -17,7 +17,7 @@ fn is_text(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())
 }
 
-/// Whether it is a version as PGXN wants them: three numbers without leading zeros, and perhaps what follows `-`.
+/// True for a version as PGXN wants it: three numbers without leading zeros, and perhaps a label after `-`.
 fn is_version(value: &Value) -> bool {
     let is_number = |part: &str| part.parse::<u32>().is_ok_and(|number| number.to_string() == part);
     value.as_str().is_some_and(|text| {
@@ -26,7 +26,8 @@ fn is_version(value: &Value) -> bool {
     })
 }
 
-/// Checks the entries of an object: all that must be there, nothing unknown, each of its kind.
+/// Checks the keys and values of an object: all keys in `must` exist, no key is unknown, and `is_good` is true for
+/// each.
 #[track_caller]
 fn check(object: &Value, must: &[&str], may: &[&str], is_good: impl Fn(&str, &Value) -> bool) {
     let object: &Map<String, Value> = object.as_object().expect("an object");
@@ -39,7 +40,7 @@ fn check(object: &Value, must: &[&str], may: &[&str], is_good: impl Fn(&str, &Va
     }
 }
 
-/// What an installation has.
+/// The extensions that an installation has.
 const EXTENSIONS: [&str; 3] = ["pg_queue", "pg_queue_cluster", "pg_queue_bridge"];
 
 #[test]
@@ -97,7 +98,7 @@ fn the_clients_have_the_version_of_the_extension() {
     assert!(read("clients/rust/Cargo.toml").lines().any(|found| found == line), "Cargo.toml");
 }
 
-/// What an index shows of a package, and what an installation needs of it.
+/// The metadata that a package index shows, and the files that an installation needs.
 #[test]
 fn the_clients_say_what_they_are() {
     let licence = read("LICENSE");

@@ -1,4 +1,4 @@
-//! The map from promises to tests: each test that it names exists, and no subject and no scenario is left out.
+//! Checks the map from promises to tests: each named test exists, and no subject and no scenario is missing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use queue_tests::markdown::{code_spans, prose};
 
 const PAGE: &str = "docs/internals/promises.md";
 
-/// The texts of all files below a folder, by their names.
+/// Adds the texts of all files below a folder, by file name.
 fn files(folder: &Path, found: &mut BTreeMap<String, Vec<String>>) {
     for entry in std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.expect("an entry of the folder").path();
@@ -26,14 +26,15 @@ fn below(folder: &str) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// The names of all scenarios for the packages. They are not read as JSON: some have half of a surrogate pair.
+/// Returns the names of all scenarios for the packages. They are not parsed as JSON, since some contain half of a
+/// surrogate pair.
 fn scenarios() -> Vec<String> {
     let name = |line: &str| line.strip_prefix("    \"name\": \"")?.strip_suffix("\",").map(str::to_owned);
     let texts = below("clients/conformance/scenarios").into_values().flatten();
     texts.flat_map(|text| text.lines().filter_map(name).collect::<Vec<_>>()).collect()
 }
 
-/// Whether a file of this name has a test of this name.
+/// True if a file of this name has a test of this name.
 fn has_test(files: &BTreeMap<String, Vec<String>>, subject: &str, test: &str) -> bool {
     let head = format!("fn {test}(");
     files.get(&format!("{subject}.rs")).is_some_and(|texts| {
@@ -53,7 +54,7 @@ fn each_promise_has_tests_that_exist() {
         span.contains("::") || ["golden:", "isolation:", "conformance:"].iter().any(|kind| span.starts_with(kind))
     };
     let mut wrong = Vec::new();
-    // The first table says how names are made.
+    // The first table explains the names, so it is skipped.
     let begin = page.lines().position(|line| line.starts_with("## ")).expect("a section");
     for (line, span) in code_spans(&page).into_iter().filter(|(line, span)| *line > begin && is_name(span)) {
         let exists = match span.split_once(':') {

@@ -1,4 +1,4 @@
-//! Compares the pages with the server and the source: nothing is left out, and nothing points nowhere.
+//! Compares the pages with the server and the source. Nothing is missing, and each link and path leads somewhere.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -28,7 +28,7 @@ fn links_lead_somewhere() {
     none(&wrong);
 }
 
-/// The path of a link's target below the root.
+/// Returns the path of a link's target, relative to the root.
 fn beside(page: &str, target: &str) -> String {
     let mut path = PathBuf::from(page);
     path.pop();
@@ -44,9 +44,9 @@ fn beside(page: &str, target: &str) -> String {
     path.display().to_string()
 }
 
-/// From 19 on PostgreSQL leaves out the calls in `count(f() IS NULL)` and the like: docs/majors.md.
+/// PostgreSQL 19 and later skip the calls in `count(f() IS NULL)` and similar expressions: docs/majors.md.
 #[test]
-fn nothing_counts_calls_that_19_leaves_out() {
+fn no_query_counts_calls_that_postgres_19_skips() {
     let mut files: Vec<(String, String)> = pages().into_iter().map(|page| (page.name, page.text)).collect();
     for folder in ["bridge", "clients", "cluster", "examples", "monitoring", "sql", "web"] {
         programs(&root().join(folder), &mut files);
@@ -67,7 +67,7 @@ fn nothing_counts_calls_that_19_leaves_out() {
     assert_eq!(enclosed("queue.complete(id) IS NULL) FROM queue.claim('mail')"), "queue.complete(id) IS NULL");
 }
 
-/// The text up to the parenthesis that closes the one before it.
+/// Returns the text up to the parenthesis that closes the one before it.
 fn enclosed(text: &str) -> &str {
     let mut depth = 1;
     let end = text.find(|sign| {
@@ -96,7 +96,7 @@ fn paths_that_are_mentioned_exist() {
     for page in pages().iter().filter(|page| !page.name.starts_with("pgrx-tests") && !page.name.starts_with("src")) {
         for (line, span) in code_spans(&page.text) {
             let is_path = ["src/", "sql/", "docs/", "pgrx-tests/"].iter().any(|folder| span.starts_with(folder));
-            // A tutorial names the files that its reader makes.
+            // A tutorial also names files that its reader makes.
             let is_made = page.text.lines().nth(line - 1).is_some_and(|line| line.contains("Save this as `"));
             if is_path && !is_made && !span.contains(['*', '{', ' ']) && !root().join(&span).exists() {
                 wrong.push(format!("{}:{line}: there is no {span}", page.name));
@@ -106,7 +106,7 @@ fn paths_that_are_mentioned_exist() {
     none(&wrong);
 }
 
-/// The table of ARCHITECTURE.md: its cells name files and folders below `src`, several at once as
+/// Compares `src` with the table of ARCHITECTURE.md. Its cells name files and folders, some together as
 /// `log/{claim,outcome}`.
 #[test]
 fn each_file_of_the_library_is_in_the_table() {
@@ -115,7 +115,7 @@ fn each_file_of_the_library_is_in_the_table() {
     let (text, _) = text.split_once("\n## ").expect("the next section");
     let table: String =
         text.lines().filter(|line| line.starts_with("| ")).skip(1).fold(String::new(), |table, line| {
-            // Only the cell with the files.
+            // The last cell of the row names the files.
             table + line.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default() + "\n"
         });
     let names: Vec<String> = code_spans(&table).into_iter().flat_map(|(_, span)| spelled_out(&span)).collect();
@@ -146,7 +146,7 @@ fn each_file_of_the_library_is_in_the_table() {
     assert!(names.len() > 150, "{} names", names.len());
 }
 
-/// The names that one with braces stands for.
+/// Returns all names that a name with braces stands for.
 fn spelled_out(name: &str) -> Vec<String> {
     let Some((before, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
     let (inside, after) = rest.split_once('}').expect("a brace that is closed");
@@ -227,7 +227,7 @@ fn every_setting_function_and_view_is_documented() {
     none(&wrong);
 }
 
-/// The names that follow `prefix` at the beginnings of lines.
+/// Returns the names that follow `prefix` at the beginnings of lines.
 fn mentioned<'a>(page: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
     page.lines().filter_map(move |line| line.strip_prefix(prefix)?.split('`').next())
 }

@@ -1,11 +1,11 @@
-//! `docs/recipes/queue-top.sql` runs as it stands, but for its last line, which would never end.
+//! Runs `docs/recipes/queue-top.sql` without its last line, which would never end.
 
 use queue_tests::Cluster;
 
 use crate::read;
 
 #[test]
-fn the_queues_are_shown_in_a_terminal_with_rates_from_the_second_look_on() {
+fn queue_top_shows_rates_in_its_second_output() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     for sql in [
         "SELECT queue.create('mail'), queue.create('video', stages => '{fetch, encode}')",

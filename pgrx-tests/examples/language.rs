@@ -1,9 +1,9 @@
-//! The example workers, and how each is started.
+//! The example workers and how they are started.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What an example is written in.
+/// The language of an example.
 #[derive(Clone, Copy, Debug)]
 pub enum Language {
     Python,
@@ -13,7 +13,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Those that are tested here: all, unless `make examples` has said that it could not get Node's driver.
+    /// Returns the languages tested here: all, unless `make examples` could not get Node's driver.
     pub fn all_here() -> Vec<Self> {
         let mut all = vec![Self::Python, Self::Rust, Self::Shell];
         if !target().join("examples/without-node").exists() {
@@ -24,7 +24,7 @@ impl Language {
 
     fn node() -> Command {
         let mut command = Command::new("node");
-        // Where `make examples` has put the driver, and where Debian does.
+        // The folders in which `make examples` and Debian put the driver.
         let folders = [target().join("examples/node_modules"), "/usr/share/nodejs".into()];
         command.env("NODE_PATH", std::env::join_paths(folders).expect("folders without a colon"));
         command
@@ -35,8 +35,8 @@ impl Language {
         status.is_ok_and(|status| status.success())
     }
 
-    /// The command that starts the worker; it lacks only where to connect to. Panics, saying what to install, if the
-    /// worker could not run here.
+    /// Returns the command that starts the worker. The caller adds the connection settings. Panics if the worker cannot
+    /// run here, and says what to install.
     pub fn worker(self) -> Command {
         match self {
             Self::Python => python("worker.py"),
@@ -58,9 +58,9 @@ impl Language {
     }
 }
 
-/// The command that starts an example in Python. Panics as `Language::worker` does.
+/// Returns the command that starts an example in Python. Panics as `Language::worker` does.
 pub fn python(name: &str) -> Command {
-    // A python from elsewhere may come first and not know Debian's modules.
+    // The first python in the path may not know Debian's modules.
     let pythons = ["python3", "/usr/bin/python3"];
     let python = pythons.into_iter().find(|python| succeeds(python, &["-c", "import psycopg"]));
     let mut command = Command::new(python.unwrap_or_else(|| missing("python3-psycopg")));
@@ -77,17 +77,17 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// A file of the examples.
+/// Returns the path of an example.
 pub fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("examples").join(name)
 }
 
-/// The root of the tree.
+/// Returns the root of the tree.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a package inside the tree").to_owned()
 }
 
-/// Where cargo puts what it compiles, and `make examples` what it gets.
+/// Returns the folder for what cargo compiles and `make examples` gets.
 pub fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
 }

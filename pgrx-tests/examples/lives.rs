@@ -1,4 +1,4 @@
-//! What the lives of workers look like from outside: what is written, when a process ends, what becomes of its job.
+//! The workers as seen from outside: what they write, when their processes end, and what happens to their jobs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use queue_tests::wait;
 
 use crate::place::{Place, Places, Worker};
 
-/// A job that lasts for so long that it only ends if somebody ends it.
+/// A job so long that it ends only if the test ends it.
 const ENDLESS: &str = r#"{"name": "Ada", "seconds": 600}"#;
 
-/// One worker in each place.
+/// Starts a worker in each place.
 fn workers(places: &Places) -> Vec<Worker> {
     places.all.iter().map(|place| place.worker(&places.cluster)).collect()
 }
 
-/// One of these jobs in each place.
+/// Enqueues this job in each place.
 fn enqueue(places: &Places, payload: &str) -> Vec<i64> {
     places.all.iter().map(|place| place.enqueue(payload)).collect()
 }
 
-/// Waits until all of these jobs, one in each place, are in this state.
+/// Waits until all of these jobs, one in each place, have this state.
 fn wait_state(places: &Places, jobs: &[i64], state: &str) {
     places.all.iter().zip(jobs).for_each(|(place, &job)| place.wait_state(job, state));
 }
 
-/// How many attempts ended in each state.
+/// Returns the number of attempts by state.
 fn attempts(place: &Place) -> BTreeMap<String, i64> {
     let states: Vec<String> = place.ask("SELECT array_agg(state) FROM queue.attempts", &[]);
     states.into_iter().fold(BTreeMap::new(), |mut counts, state| {
@@ -64,7 +64,7 @@ fn each_job_is_done_once_though_a_worker_is_told_to_stop_in_the_middle() {
         let lost = "SELECT count(*) FROM queue.attempts WHERE state NOT IN ('completed', 'released')";
         assert_eq!(place.ask::<i64>(lost, &[]), 0, "{place}: {:?}", attempts(place));
     }
-    // They sleep in a claim.
+    // These workers sleep in a claim.
     for worker in &others {
         places.cluster.signal("TERM", worker.pid());
     }
@@ -87,10 +87,11 @@ fn an_error_fails_the_job_and_not_the_worker() {
     wait_state(&places, &good, "completed");
     for (i, place) in places.all.iter().enumerate() {
         let error = |job: i64| place.ask::<String>("SELECT error FROM queue.job($1)", &[&job]);
-        // From the work itself; the shell's work knows no names, its error is the database's.
+        // The handler itself raises the error. The shell's handler does not know names, so its error comes from the
+        // database.
         let said = error(nobody[i]);
         assert!(said.contains("nobody to greet") || said.contains("null value"), "{place}: {said}");
-        // From the job's transaction, which leaves nothing behind.
+        // The job's transaction raises the error and leaves nothing behind.
         assert!(error(refused[i]).contains("not_to_greet"), "{place}: {}", error(refused[i]));
         assert_eq!(place.ask::<i64>("SELECT count(*) FROM greeting", &[]), 1, "{place}");
         assert_eq!((place.attempt(nobody[i]), place.attempt(refused[i])), (2, 2), "{place}");
@@ -98,7 +99,7 @@ fn an_error_fails_the_job_and_not_the_worker() {
     }
 }
 
-/// What the jobs of each place write has to pass a gate, which is closed as long as its connection is open.
+/// Makes the jobs of each place wait at a gate before they write. A gate opens when its connection ends.
 fn gates(places: &Places) -> Vec<Client> {
     let gate = |place: &Place| {
         place.run(
@@ -113,7 +114,7 @@ fn gates(places: &Places) -> Vec<Client> {
     places.all.iter().map(gate).collect()
 }
 
-/// Waits until this place's worker stands at the gate, and returns its process in the server.
+/// Waits until this place's worker stands at the gate. Returns its server process.
 fn at_the_gate(place: &Place) -> i32 {
     wait::until(&format!("{place}: the worker stands at the gate"), || {
         let sql =
@@ -130,7 +131,7 @@ fn a_job_that_was_lost_writes_nothing() {
     let lost = enqueue(&places, r#"{"name": "Ada"}"#);
     for (place, &job) in places.all.iter().zip(&lost) {
         at_the_gate(place);
-        // Now the job is taken away from the worker; it is about to complete it.
+        // The worker is about to complete the job. The test takes the job away from it.
         assert_eq!(place.ask::<String>("SELECT queue.cancel($1, force => true)", &[&job]), "cancelled", "{place}");
     }
     gates.clear();
@@ -147,7 +148,7 @@ fn a_job_that_was_lost_writes_nothing() {
 #[test]
 fn a_long_job_keeps_its_lease() {
     let places = Places::new();
-    // More than two leases.
+    // The work takes longer than two leases.
     let _workers = workers(&places);
     let long = enqueue(&places, r#"{"name": "Ada", "seconds": 13}"#);
     wait_state(&places, &long, "completed");
@@ -167,7 +168,7 @@ fn a_long_job_is_given_back_when_the_worker_is_told_to_stop() {
         places.cluster.signal("TERM", worker.pid());
     }
     workers.iter_mut().for_each(Worker::wait_end);
-    // At once, not after the lease; and the attempt does not count.
+    // The worker gives the job back immediately, not after the lease, and the attempt does not count.
     wait_state(&places, &long, "ready");
     let _others = self::workers(&places);
     wait_state(&places, &long, "running");
@@ -182,7 +183,7 @@ fn a_long_job_is_given_back_when_the_worker_is_told_to_stop() {
 fn a_killed_workers_job_runs_again_after_its_lease() {
     let places = Places::new();
     let victims = workers(&places);
-    // Long enough that none is done before all of them run.
+    // The jobs are so long that all of them run before one is done.
     let jobs = enqueue(&places, r#"{"name": "Ada", "seconds": 10}"#);
     wait_state(&places, &jobs, "running");
     for victim in &victims {
@@ -239,7 +240,7 @@ fn workers_go_on_after_a_crash_in_the_jobs_own_transaction() {
     let mut workers = workers(&places);
     let jobs = enqueue(&places, r#"{"name": "Ada"}"#);
     let backends: Vec<i32> = places.all.iter().map(at_the_gate).collect();
-    // All connections end with it, those that hold the gates as well.
+    // A crash ends all connections, including those that hold the gates.
     places.cluster.crash(backends[0]);
     places.connect_again();
     wait_state(&places, &jobs, "completed");
@@ -252,7 +253,7 @@ fn workers_go_on_after_a_crash_in_the_jobs_own_transaction() {
 #[test]
 fn a_heartbeat_that_fails_does_not_cost_the_job() {
     let places = Places::new();
-    // Time enough for another heartbeat, also on a slow machine.
+    // The lease leaves time for another heartbeat, even on a slow machine.
     places.all.iter().for_each(|place| place.run("SELECT queue.alter('greetings', lease => '15 seconds')"));
     let mut workers = workers(&places);
     let long = enqueue(&places, r#"{"name": "Ada", "seconds": 20}"#);
@@ -262,7 +263,7 @@ fn a_heartbeat_that_fails_does_not_cost_the_job() {
     }
     for place in &places.all {
         wait::within(&format!("{place}: a heartbeat has failed"), Duration::from_secs(20), || {
-            // 42883: there is no such function.
+            // SQLSTATE 42883: the function does not exist.
             places.cluster.log().contains(&format!(" {place} 42883 ")).then_some(())
         });
         place.run("ALTER FUNCTION queue.not_now(bigint, interval) RENAME TO extend");

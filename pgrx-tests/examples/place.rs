@@ -1,4 +1,4 @@
-//! Where a worker works: a database of its own on the test's server, and the way there.
+//! Where a worker works: a database of its own on the test's server, and how to connect to it.
 
 use std::fmt::{Display, Formatter};
 use std::fs::File;
@@ -23,7 +23,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Leases are short, so that a test can wait for their end.
+    /// Makes the places. Their leases are short, so that a test can wait until they end.
     pub fn new() -> Self {
         let cluster = Cluster::new().start();
         let pooler = Pooler::start(&cluster);
@@ -42,7 +42,7 @@ impl Places {
         Self { all, _pooler: pooler, cluster }
     }
 
-    /// Connects the tests themselves anew, after a restart of the server.
+    /// Reconnects the tests themselves after a restart of the server.
     pub fn connect_again(&self) {
         for place in &self.all {
             let client = place.connect(&self.cluster);
@@ -51,7 +51,7 @@ impl Places {
     }
 }
 
-/// A database in which the workers of one language work, all by the same way.
+/// A database for the workers of one language. All connect in the same way.
 pub struct Place {
     database: String,
     language: Language,
@@ -70,12 +70,12 @@ impl Place {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enqueues a job with this payload, and returns its id.
+    /// Enqueues a job with this payload and returns its id.
     pub fn enqueue(&self, payload: &str) -> i64 {
         self.ask("SELECT queue.enqueue('greetings', $1::text::jsonb)", &[&payload])
     }
 
-    /// One more connection of the tests themselves.
+    /// Opens another connection for the tests themselves.
     pub fn connect(&self, cluster: &Cluster) -> Client {
         cluster.connect_to(&self.database)
     }
@@ -85,13 +85,13 @@ impl Place {
         self.client().batch_execute(sql).unwrap_or_else(|error| panic!("{self}: {sql}: {error:?}"));
     }
 
-    /// The one value that a query finds.
+    /// Returns the only value that a query finds.
     pub fn ask<T: FromSqlOwned>(&self, sql: &str, arguments: &[&(dyn ToSql + Sync)]) -> T {
         let row = self.client().query_one(sql, arguments);
         row.unwrap_or_else(|error| panic!("{self}: {sql}: {error:?}")).get(0)
     }
 
-    /// Waits until the job is in this state, for the first time or again.
+    /// Waits until the job has this state, for the first time or again.
     pub fn wait_state(&self, job: i64, state: &str) {
         wait::within(&format!("{self}: the job is {state}"), Duration::from_secs(60), || {
             let now: String = self.ask("SELECT state FROM queue.job($1)", &[&job]);
@@ -99,17 +99,17 @@ impl Place {
         });
     }
 
-    /// How many greetings the job has written.
+    /// Returns how many greetings the job has written.
     pub fn greetings(&self, job: i64) -> i64 {
         self.ask("SELECT count(*) FROM greeting WHERE job_id = $1", &[&job])
     }
 
-    /// Which attempt the job is at.
+    /// Returns the number of the job's current attempt.
     pub fn attempt(&self, job: i64) -> i32 {
         self.ask("SELECT attempt FROM queue.job($1)", &[&job])
     }
 
-    /// What its workers have printed.
+    /// Returns what the workers of this place have printed.
     pub fn said(&self, cluster: &Cluster) -> String {
         std::fs::read_to_string(self.log(cluster)).expect("the worker's log")
     }
@@ -118,7 +118,8 @@ impl Place {
         cluster.dir().join(format!("{self}.log"))
     }
 
-    /// Starts a worker here. What it says goes to a file in the folder of the cluster, which is kept if the test fails.
+    /// Starts a worker in this place. Its output goes to a file in the cluster's folder, which is kept if the test
+    /// fails.
     pub fn worker(&self, cluster: &Cluster) -> Worker {
         let mut command = self.language.worker();
         cluster.connect_env(&mut command);
@@ -151,13 +152,13 @@ impl Worker {
         self.process.id().try_into().expect("a process id")
     }
 
-    /// Whether it has not ended.
+    /// True until the process has ended.
     pub fn runs(&mut self) -> bool {
         self.process.try_wait().expect("our child").is_none()
     }
 
-    /// Waits for its end after SIGTERM, for as long as examples/README.md says that it may take, and as long again
-    /// for a busy machine. It must end by itself, with success.
+    /// Waits for the end of the process after SIGTERM. It may take twice as long as examples/README.md says, since the
+    /// machine may be busy. It must end by itself and successfully.
     pub fn wait_end(&mut self) {
         let limit = Duration::from_secs(10);
         let status: ExitStatus = wait::within(&format!("{}: the worker has ended", self.name), limit, || {

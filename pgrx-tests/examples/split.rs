@@ -1,4 +1,4 @@
-//! The example of one job over many workers.
+//! The example that splits one job among many workers.
 
 use std::process::Stdio;
 

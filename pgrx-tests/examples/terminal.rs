@@ -1,4 +1,4 @@
-//! A terminal: one shell that runs a page's commands one after the other, in one folder.
+//! A terminal: one shell that runs a page's blocks of commands one after the other in one folder.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use queue_tests::wait;
 
-/// How long one block of commands may take: some compile a program, beside all other tests.
+/// The longest time for a block of commands. Some blocks compile a program while all other tests run.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What the shell does with each block. `$1` is the path of its files without their endings. With `set -e` a command
-/// that fails ends the shell, and the test sees that.
+/// What the shell does with each block. `$1` is the path of the block's files without their endings. With `set -e` a
+/// command that fails ends the shell, and the test notices that.
 const RUN: &str = r#"
 run() {
     . "$1.sh" >"$1.out" 2>&1 </dev/null
@@ -28,24 +28,24 @@ run_failing() {
 set -e
 "#;
 
-/// How a block of commands has ended.
+/// The result of a block of commands.
 pub struct Done {
-    /// Whether its last command has failed.
+    /// True if its last command has failed.
     pub has_failed: bool,
-    /// What it printed, errors included.
+    /// What it printed, including errors.
     pub printed: String,
 }
 
 pub struct Terminal {
     shell: Child,
-    /// Where the blocks and what they print are kept.
+    /// The folder for the blocks and their output.
     dir: PathBuf,
     blocks: usize,
 }
 
 impl Terminal {
-    /// Starts the shell: `command` is `bash` with its environment. It works in `folder`; `dir` is for this type's own
-    /// files.
+    /// Starts the shell. `command` is `bash` with its environment. The shell works in `folder`. `dir` is for this
+    /// type's own files.
     pub fn start(mut command: Command, folder: &Path, dir: PathBuf) -> Self {
         std::fs::create_dir_all(&dir).expect("a folder for the terminal");
         let log = File::create(dir.join("shell.out")).expect("a writable folder");
@@ -54,7 +54,7 @@ impl Terminal {
             .stdin(Stdio::piped())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)
-            // With all that it starts in the background.
+            // The group includes everything that the shell starts in the background.
             .process_group(0);
         let mut shell = command.spawn().expect("bash");
         let stdin = shell.stdin.as_mut().expect("its input");
@@ -62,7 +62,7 @@ impl Terminal {
         Self { shell, dir, blocks: 0 }
     }
 
-    /// Runs commands. Those that may fail say so; others end the test if they do.
+    /// Runs commands. If `may_fail` is false, a failure ends the shell and is an error.
     pub fn run(&mut self, commands: &str, may_fail: bool) -> Result<Done, String> {
         self.blocks += 1;
         let at = self.dir.join(self.blocks.to_string());
@@ -85,7 +85,7 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
-    /// Leaves no process behind, also when the test fails.
+    /// Kills the shell and its processes, also when the test fails.
     fn drop(&mut self) {
         let group = format!("-{}", self.shell.id());
         let _ = Command::new("sh").args(["-c", "kill -s KILL -- \"$1\"", "sh", &group]).stderr(Stdio::null()).status();
@@ -93,7 +93,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Without what the shell itself says of a process that was killed in the background.
+/// Removes the shell's messages about processes that were killed in the background.
 fn clean(printed: &str) -> String {
     let is_notice = |line: &&str| line.contains(".sh: line ") && line.contains(" Killed ");
     printed.lines().filter(|line| !is_notice(line)).map(|line| format!("{line}\n")).collect()

@@ -1,6 +1,6 @@
-//! The tutorials, as a reader does them: the page that all languages share, up to its step "Your program", then the
-//! page of a language, then the rest of the shared page. They are run in an empty folder against a new server, block by
-//! block, and print what the pages show. How blocks are marked: README.md of this package.
+//! Runs the tutorials as a reader does: the shared page up to its step "Your program", then the page of a language,
+//! then the rest of the shared page. Each tutorial runs in an empty folder against a new server, block by block, and
+//! must print what the pages show. How blocks are marked: README.md of this package.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,11 +12,11 @@ use queue_tests::{Cluster, wait};
 use crate::language::{root, target};
 use crate::terminal::Terminal;
 
-/// The page that all languages share, and the step in which the page of a language is done.
+/// The page that all languages share, and its step in which the page of a language is done.
 const SHARED: &str = "docs/tutorials/README.md";
 const PROGRAM: &str = "\n## 3. Your program\n";
 
-/// How long a look is repeated until it shows what the page says.
+/// How long commands are repeated until they print what the page shows.
 const SOON: Duration = Duration::from_secs(60);
 
 /// One step of a page.
@@ -27,20 +27,20 @@ enum Step<'a> {
     Run { commands: &'a str, promise: Promise<'a> },
 }
 
-/// What commands promise.
+/// What a page promises about commands.
 enum Promise<'a> {
-    /// They succeed.
+    /// The commands succeed.
     Success,
-    /// They succeed and print this.
+    /// The commands succeed and print this.
     Output(&'a str),
-    /// The same, some time later: they are a look that can be repeated.
+    /// The commands print this after some time. They can be repeated until then.
     Soon(&'a str),
-    /// The last one fails, and they print this.
+    /// The last command fails, and the commands print this.
     Failure(&'a str),
 }
 
-/// The steps of a page with their lines. Panics at a block that no step needs: nothing on a tutorial is untried, unless
-/// it says `by-hand`.
+/// Returns the steps of a page with their lines. Panics at a block that no step needs: every block of a tutorial is
+/// tested unless it says `by-hand`.
 fn steps(text: &str) -> Vec<(usize, Vec<Block>)> {
     let mut rest = blocks(text).into_iter().peekable();
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ fn steps(text: &str) -> Vec<(usize, Vec<Block>)> {
     found
 }
 
-/// What the blocks of a step mean; `None`: it is done by hand.
+/// Returns the meaning of a step's blocks. `None` for a step that is done by hand.
 fn step(blocks: &[Block]) -> Option<Step<'_>> {
     let block = &blocks[0];
     if let Some((_, rest)) = block.lead.split_once("Save this as `") {
@@ -75,7 +75,7 @@ fn step(blocks: &[Block]) -> Option<Step<'_>> {
     Some(Step::Run { commands: &block.body, promise })
 }
 
-/// Whether this was printed. A line `…` stands for any number of lines, and `…` within a line for any text.
+/// True if this was printed. A line `…` stands for any number of lines, and `…` within a line for any text.
 fn is_as_shown(shown: &str, printed: &str) -> bool {
     fn lines(text: &str) -> Vec<&str> {
         text.trim_end().lines().map(str::trim_end).collect()
@@ -99,7 +99,7 @@ fn is_as_shown(shown: &str, printed: &str) -> bool {
     are_lines(&lines(shown), &lines(printed))
 }
 
-/// Runs the commands and says what is not as promised.
+/// Runs the commands. Errors: how they differ from the promise.
 fn run(terminal: &mut Terminal, commands: &str, promise: &Promise) -> Result<(), String> {
     let compare = |shown: &str, printed: String| match is_as_shown(shown, &printed) {
         true => Ok(()),
@@ -114,9 +114,9 @@ fn run(terminal: &mut Terminal, commands: &str, promise: &Promise) -> Result<(),
         }
         Promise::Soon(shown) => {
             let start = std::time::Instant::now();
-            // A panic would not say what was printed last.
+            // The wait must not panic, because a panic would not show the last output.
             wait::within("the page's output is there", 2 * SOON, || {
-                // A file that a command in the background writes may not be there yet.
+                // A file that a background command writes may not exist yet.
                 let found = terminal.run(commands, true).and_then(|done| compare(shown, done.printed));
                 (found.is_ok() || start.elapsed() > SOON).then_some(found)
             })
@@ -128,7 +128,7 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
-/// Does what the page and the shared one say. `environment` is what is different here from a reader's machine.
+/// Does what the page and the shared page say. `environment` sets what differs here from a reader's machine.
 fn follow(page: &str, environment: impl FnOnce(&mut Command, &Path)) {
     let (shared, own) = (read(SHARED), read(page));
     let (before, after) = shared.split_once(PROGRAM).expect("the step in which the program is made");
@@ -145,7 +145,7 @@ fn follow(page: &str, environment: impl FnOnce(&mut Command, &Path)) {
     bash.env("PATH", path.expect("folders without a colon")).env("PGDATABASE", "app").env("PG_QUEUE", root());
     environment(&mut bash, &folder);
     let mut terminal = Terminal::start(bash, &folder, cluster.dir().join("terminal"));
-    // Where the parts begin, for what is said of a failure.
+    // The parts with their first lines, for error messages.
     let parts = [(SHARED, 0, before), (page, 0, own.as_str()), (SHARED, before.lines().count() + 1, after)];
     let all = parts.into_iter().flat_map(|(page, first, text)| {
         steps(text).into_iter().map(move |(line, blocks)| (page, first + line, blocks))
@@ -165,7 +165,7 @@ fn follow(page: &str, environment: impl FnOnce(&mut Command, &Path)) {
     }
 }
 
-/// Whether `make examples` has got what this tutorial installs.
+/// True if `make examples` has got what this tutorial installs.
 fn is_prepared(what: &str) -> bool {
     let is_there = target().join("examples").join(what).exists();
     if !is_there {
@@ -181,7 +181,7 @@ fn is_prepared(what: &str) -> bool {
 fn the_tutorial_for_python_does_what_it_says() {
     if is_prepared("wheels") {
         follow("docs/tutorials/python.md", |bash, folder| {
-            // pip leaves files in what it installs from.
+            // pip writes into the folder that it installs from, so it gets a copy.
             let clone = folder.with_file_name("clone");
             std::fs::create_dir_all(clone.join("clients")).expect("a new folder");
             let copied =
@@ -208,12 +208,12 @@ fn the_tutorial_for_node_does_what_it_says() {
 #[test]
 fn the_tutorial_for_rust_does_what_it_says() {
     follow("docs/tutorials/rust.md", |bash, folder| {
-        // Compiled once, and of what the workspace was compiled of.
+        // All runs share one folder for compiled files and the versions of the workspace.
         let compiled = target().join("examples/rust");
         std::fs::create_dir_all(&compiled).expect("a writable target folder");
         std::os::unix::fs::symlink(compiled, folder.join("target")).expect("a link");
         std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).expect("the versions");
-        // As a reader's cargo does it, and not as `make test`.
+        // A reader's cargo has none of the variables that `make test` sets.
         bash.env_remove("RUSTC_WORKSPACE_WRAPPER");
         bash.env_remove("CARGO_TARGET_DIR").env("CARGO_NET_OFFLINE", "true").env("CARGO_PROFILE_DEV_DEBUG", "0");
         for (name, _) in
@@ -225,7 +225,7 @@ fn the_tutorial_for_rust_does_what_it_says() {
 }
 
 #[test]
-fn what_is_shown_is_compared_line_by_line() {
+fn shown_output_is_compared_line_by_line() {
     assert!(is_as_shown("a\nb\n", "a\nb  \n\n"));
     assert!(!is_as_shown("a\n", "a\nb\n"));
     assert!(is_as_shown("…\nb\n", "a\na\nb\n") && is_as_shown("…\nb\n", "b\n"));

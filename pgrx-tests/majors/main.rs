@@ -1,7 +1,8 @@
-//! From one major of PostgreSQL to a later one, by `pg_upgrade`: jobs in every state come along and go on.
+//! Upgrades with `pg_upgrade` from one major version of PostgreSQL to a later one. Jobs in every state survive and can
+//! go on.
 //!
 //! `make test-upgrade` builds both servers and names them in the environment: `OLD_PG_CONFIG` and `PG_CONFIG`. Without
-//! them these tests fail, so cargo runs them only when they are asked for.
+//! them these tests fail, so cargo runs them only on request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +19,8 @@ pg_queue.reclaim_delay = 0
 pg_queue.restore_quiet = '1s'
 ";
 
-/// All that the views show of jobs, attempts, queues and schedules. Leases begin anew with the new server.
+/// Everything that the views show of jobs, attempts, queues and schedules, except the leases, which begin anew on the
+/// new server.
 const LOOKS: [&str; 6] = [
     "SELECT (to_jsonb(j) - 'lease_expires_at')::text FROM queue.jobs AS j ORDER BY job_id",
     "SELECT to_jsonb(a)::text FROM queue.attempts AS a ORDER BY id",
@@ -48,17 +50,17 @@ fn value<T: FromSqlOwned>(client: &mut Client, sql: &str) -> T {
     values.remove(0)
 }
 
-/// The SQLSTATE that the statement fails with.
+/// Returns the SQLSTATE of the statement's error.
 fn failure(client: &mut Client, sql: &str) -> String {
     let refused = client.simple_query(sql).expect_err(sql);
     error::code(&refused).to_owned()
 }
 
-/// A cluster of the new major, and in it what was in the old one, which stands still.
+/// Upgrades a stopped cluster. Returns the started cluster of the new major version with its contents.
 fn upgrade(old: &Cluster, conf: &str, how: &[&str]) -> Cluster {
     let target = Cluster::of(installation()).conf(conf).as_of_initdb();
     assert!(installation().major > old_installation().major, "the new server is not of a later major");
-    // pg_upgrade wants checksums in both clusters or in none. From 18 on initdb makes them.
+    // pg_upgrade wants checksums in both clusters or in none. initdb of 18 and later turns them on.
     if old_installation().major < 18 && installation().major >= 18 {
         output(target.command("pg_checksums").args(["--disable", "-D"]).arg(target.data()));
     }
@@ -70,17 +72,17 @@ fn upgrade(old: &Cluster, conf: &str, how: &[&str]) -> Cluster {
     target.start()
 }
 
-/// What was there before the upgrade.
+/// The state before the upgrade.
 struct Before {
     cluster: Cluster,
     looks: Vec<Vec<String>>,
-    /// In which order the ready jobs of `plain` are claimed.
+    /// The order in which the ready jobs of `plain` are claimed.
     order: Vec<i64>,
-    /// An attempt that runs, the one whose job was asked to be cancelled, and one of group `g`.
+    /// A running attempt, an attempt whose job has a request to cancel, and an attempt of group `g`.
     running: i64,
     asked: i64,
     grouped: i64,
-    /// The job under the key `k`.
+    /// The job with the key `k`.
     keyed: i64,
 }
 
@@ -90,7 +92,7 @@ impl Before {
         let mut setup = cluster.connect();
         run(&mut setup, "CREATE DATABASE app");
         run(&mut setup, "CREATE ROLE producer; CREATE ROLE consumer");
-        // Nothing changes between the last look and the upgrade. The setting comes along.
+        // With the worker off, nothing changes between the last look and the upgrade. The setting survives the upgrade.
         run(&mut setup, "ALTER DATABASE app SET pg_queue.worker = off");
         let mut client = cluster.connect_to("app");
         let c = &mut client;
@@ -118,7 +120,7 @@ impl Before {
         Self { cluster, looks, order, running, asked, grouped, keyed }
     }
 
-    /// Jobs that have ended and left the logs.
+    /// Makes jobs that have ended and left the logs.
     fn fill_history(c: &mut Client) {
         run(c, "SELECT queue.create('plain', max_attempts => 5, backoff_base => '1 hour', backoff_jitter => 0)");
         run(c, "SELECT count(*) FROM queue.enqueue_many('plain', array_fill('{\"of\": \"history\"}'::jsonb, '{500}'))");
@@ -134,7 +136,7 @@ impl Before {
         assert_eq!(value::<i64>(c, "SELECT count(*) FROM queue.jobs"), 500);
     }
 
-    /// Jobs in all states, of queues of all kinds.
+    /// Makes jobs in all states, in queues of all kinds.
     fn fill_logs(c: &mut Client) {
         run(
             c,
@@ -169,7 +171,7 @@ impl Before {
         run(c, "SELECT queue.advance(id) FROM queue.claim('staged', stage => 'one')");
     }
 
-    /// Everything is there, and goes on.
+    /// Checks that everything is there and can go on.
     fn check(&self, target: &Cluster) {
         let mut client = target.connect_to("app");
         let c = &mut client;
@@ -184,7 +186,7 @@ impl Before {
         integrity::check(c);
         self.check_rules(c);
 
-        // What ran still runs, and ends as it was asked to; a group goes on where it was.
+        // The running attempts can end, the cancelled one as cancelled, and the group goes on after its attempt.
         run(c, &format!("SELECT queue.complete({}, '\"over there\"')", self.running));
         assert_eq!(failure(c, &format!("SELECT queue.complete({})", self.running)), "QJ001");
         run(c, &format!("SELECT queue.fail({}, 'stopped')", self.asked));
@@ -199,16 +201,16 @@ impl Before {
         run(c, &format!("SELECT queue.complete({})", self.grouped));
         assert_eq!(column::<i64>(c, "SELECT id FROM queue.claim('grouped', 5)").len(), 1);
         for stage in ["one", "two"] {
-            // One of the two had gone on.
+            // One of the two jobs had advanced to the second stage.
             let claim = format!("SELECT id FROM queue.claim('staged', 5, stage => '{stage}')");
             assert_eq!(column::<i64>(c, &claim).len(), 1, "{stage}");
         }
         assert_eq!(column::<i64>(c, "SELECT job_id FROM queue.claim('plain', 1000)"), self.order);
-        // No id is handed out twice.
+        // A new id is larger than all old ones.
         let newest: i64 = value(c, "SELECT max(job_id) FROM queue.jobs");
         assert!(value::<i64>(c, "SELECT queue.enqueue('plain')") > newest);
 
-        // The worker takes up what it has to do: a schedule fires, and the logs turn on.
+        // The background worker resumes its duties: the schedule fires.
         run(c, "ALTER DATABASE app RESET pg_queue.worker; SELECT queue.resume_schedule('resting')");
         wait::until("the schedule has fired", || {
             let fired: Vec<i64> =
@@ -221,7 +223,7 @@ impl Before {
         assert!(!log.contains("PANIC") && !log.contains("XX000") && !log.contains("TRAP"), "{log}");
     }
 
-    /// What was laid down of queues, keys and roles holds.
+    /// Checks that the settings of queues, keys and roles are unchanged.
     fn check_rules(&self, c: &mut Client) {
         assert_eq!(value::<i64>(c, "SELECT queue.enqueue('keyed', unique_key => 'k')"), self.keyed);
         let ended = "SELECT state FROM queue.job(queue.enqueue('keyed', unique_key => 'ended'))";
@@ -239,10 +241,10 @@ impl Before {
     }
 }
 
-/// What the other tests take for granted. A minor that is older than that of the old server may not know all that this
-/// one stores in its catalogs: 18.6, for one, refuses every table of 15.20.
+/// What the other tests rely on. A new server whose minor version is older than the old server's may refuse its
+/// catalogs. For example, 18.6 refuses every table of 15.20.
 #[test]
-fn the_servers_fit_without_pg_queue() {
+fn the_servers_can_be_upgraded_without_pg_queue() {
     let bare = "shared_preload_libraries = ''";
     let old = Cluster::of(old_installation()).conf(bare).as_of_initdb().start();
     run(&mut old.connect(), "CREATE TABLE plain AS SELECT 7 AS x");

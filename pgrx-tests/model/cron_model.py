@@ -52,9 +52,9 @@ def midnight(year, month, day):
     return int(datetime(year, month, day, tzinfo=timezone.utc).timestamp())
 
 
-# For zones without changes in these years.
+# Times near which zones without changes in these years are tested.
 QUIET = [midnight(2012, 2, 28), midnight(2014, 12, 31), midnight(2019, 6, 30)]
-# What is recorded ends with the year 2024, for which rules do not change any more.
+# The recorded cases end with the year 2024, for which rules no longer change.
 SETTLED = midnight(2025, 1, 1)
 
 
@@ -115,7 +115,7 @@ def changes(zone, years):
 def draw(rng, cases, years):
     near = {zone: changes(zone, years) or QUIET for zone in ZONES}
     for _ in range(cases):
-        # More often than the others: only there can all implementations be asked.
+        # UTC comes more often than other zones, because all implementations can answer for it.
         zone = "UTC" if rng.random() < 0.2 else rng.choice(ZONES)
         start = rng.choice(near[zone]) + rng.randint(-30 * 3600, 40 * 3600)
         yield expression(rng), zone, start - start % 60
@@ -134,7 +134,8 @@ def by_cronsim(text, zone, start, count):
     slots, simulation = [], CronSim(text, datetime.fromtimestamp(start, tz))
     for slot in simulation:
         second = int(slot.timestamp())
-        # It may give an instant twice, for two times in one gap, or one before the start: Debian runs both at once.
+        # cronsim may give one instant twice, for two times in one gap, or an instant before the start, because Debian
+        # runs both times at once.
         if second > start and second not in slots:
             slots.append(second)
         if len(slots) == count:
@@ -154,10 +155,10 @@ def by_minutes(text, zone, start, end):
 
 
 def by_croniter(text, start, count):
-    # It writes the last Friday L5.
+    # croniter writes the last Friday as L5.
     *fields, weekday = text.split()
     weekday = f"L{weekday[0]}" if weekday.endswith("L") else weekday
-    # Without this, a field that begins with * and goes on does not count as unrestricted.
+    # Without this option, a field that begins with * and has more text does not count as unrestricted.
     clock = datetime.fromtimestamp(start, timezone.utc)
     iterator = croniter(" ".join([*fields, weekday]), clock, implement_cron_bug=True)
     return [int(iterator.get_next(float)) for _ in range(count)]
@@ -176,9 +177,9 @@ def croniter_knows(text):
 
 
 class Answer(NamedTuple):
-    # Of the expression itself: it has no slots anywhere.
+    # True if the expression has no slots at any time.
     never: bool
-    # All after the start, up to and including `until`.
+    # All slots after the start, up to and including `until`.
     slots: list[int]
     until: int
 
@@ -217,7 +218,7 @@ def compare(program, cases, count):
             if theirs is None:
                 tally[f"{name}: gave up"] += 1
                 continue
-            # What never matches is refused by us.
+            # pg_queue refuses an expression that never matches.
             refused = line.startswith("error:")
             ours = [] if refused else [slot for slot in map(int, line.split()) if slot <= theirs.until]
             same = refused == theirs.never and ours == theirs.slots

@@ -1,4 +1,4 @@
-//! A throw-away prometheus-postgres-exporter beside a cluster, and what it shows.
+//! A throw-away prometheus-postgres-exporter beside a cluster, and the metrics that it shows.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use queue_tests::{Cluster, KilledAtEnd, wait};
 
-/// A metric with its labels, but for `server`, which the exporter adds.
+/// A metric with its labels, without the label `server` that the exporter adds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sample {
     pub name: String,
@@ -23,7 +23,7 @@ impl Sample {
     }
 }
 
-/// What a scrape has found.
+/// The result of a scrape.
 #[derive(Default)]
 pub struct Shown {
     pub samples: BTreeMap<Sample, f64>,
@@ -36,9 +36,9 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts it for these databases, as the role of docs/monitoring.md, and waits until it answers.
+    /// Starts the exporter for these databases as the role of docs/monitoring.md. Waits until it answers.
     pub fn start(cluster: &Cluster, databases: &[&str], queries: &Path) -> Self {
-        // Free now; should another program take it first, the exporter ends and the wait for it fails.
+        // The port is free now. If another program takes it first, the exporter ends and the wait for it fails.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("its address");
         drop(listener);
@@ -67,7 +67,7 @@ impl Exporter {
         exporter
     }
 
-    /// Asks it once.
+    /// Scrapes the exporter once.
     pub fn scrape(&self) -> Shown {
         let mut stream = TcpStream::connect(self.address).expect("the exporter");
         write!(stream, "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("a request");
@@ -88,7 +88,7 @@ impl Exporter {
     }
 }
 
-/// A sample as text. An empty label is none.
+/// Reads a sample from its text. A label with an empty value counts as absent.
 fn read(text: &str) -> Sample {
     let (name, rest) = text.split_once('{').unwrap_or((text, ""));
     let labels = rest.trim_end_matches('}').split("\",").filter_map(|pair| {

@@ -1,7 +1,8 @@
-//! What lies in `/monitoring` does what `docs/monitoring.md` says: the real exporter shows what `queue.metrics()` says,
-//! Prometheus's own tool takes the rules and all queries of the dashboard, and these ask for what is there.
+//! Tests that the files in `/monitoring` do what `docs/monitoring.md` says. The real exporter shows the values of
+//! `queue.metrics()`, Prometheus's own tool accepts the rules and all queries of the dashboard, and these use metrics
+//! that exist.
 //!
-//! `make monitoring` gets the programs; where one is missing the tests fail and say so.
+//! `make monitoring` gets the programs. If one is missing, the tests fail and name it.
 
 mod exporter;
 
@@ -24,18 +25,18 @@ fn monitoring(file: &str) -> PathBuf {
     root().join("monitoring").join(file)
 }
 
-/// The statements of docs/monitoring.md that make the exporter's role.
+/// Returns the statements of docs/monitoring.md that make the exporter's role.
 fn role() -> String {
     let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     let from = page.find("CREATE ROLE queue_monitor").expect("the role");
     page[from..].split("```").next().expect("a block").to_owned()
 }
 
-/// Something of everything that is measured.
+/// Makes a database in which every metric has a value.
 fn busy(cluster: &Cluster, database: &str) -> Client {
     let mut client = cluster.create_database(database);
     client.run("SELECT queue.create('mail', max_attempts => 2), queue.enqueue('mail', delay => '1 day')");
-    // An attempt that ends before memory has counted is in no mean of running times.
+    // If an attempt ends before memory has counted, it is missing from the mean running times.
     client.wait_counted();
     for sql in [
         "SELECT queue.create('files', stages => '{read, write}')",
@@ -50,7 +51,7 @@ fn busy(cluster: &Cluster, database: &str) -> Client {
         "SELECT queue.enqueue('mail', after => ARRAY(SELECT job_id FROM queue.jobs WHERE state = 'dead'))",
         "SELECT FROM queue.claim('mail', 4)",
         "CREATE EXTENSION pg_queue_bridge CASCADE",
-        // A source whose subscription is gone.
+        // The subscription of this source does not exist.
         "INSERT INTO queue_bridge.source (source, node_id, conninfo, slot, subscription, life, contact_at, answer) \
             VALUES ('shop', 127, '', '', 1, 3, now(), '{\"lag_bytes\": 7}')",
         "SELECT queue.create_topic('orders'), queue.bind('orders', 'files', 'order.*', \
@@ -63,7 +64,7 @@ fn busy(cluster: &Cluster, database: &str) -> Client {
     client
 }
 
-/// What `queue.metrics()` says, as the exporter shows it.
+/// Returns the values of `queue.metrics()` as the exporter shows them.
 fn metrics(client: &mut Client) -> BTreeMap<Sample, (f64, String)> {
     let sql =
         "SELECT name, labels || jsonb_build_object('datname', current_database()), value, type FROM queue.metrics()";
@@ -77,7 +78,7 @@ fn metrics(client: &mut Client) -> BTreeMap<Sample, (f64, String)> {
     all
 }
 
-/// Changes by itself.
+/// True if the metric changes by itself.
 fn moves(name: &str) -> bool {
     name.ends_with("_seconds") || name == "pg_queue_storage_bytes" || name == "pg_queue_check_ok"
 }
@@ -109,7 +110,7 @@ fn the_exporter_shows_what_metrics_says() {
         assert!(seen.is_finite(), "{sample:?}: {seen}");
         assert!(moves(&sample.name) || seen == *value, "{sample:?}: {seen} and {value}");
     }
-    // And that is what the views say.
+    // The views say the same.
     let jobs = |state: &str| {
         let labels = [("datname", "shop"), ("queue", "mail"), ("state", state)];
         shown.samples[&Sample::new("pg_queue_jobs", &labels)]
@@ -132,7 +133,7 @@ fn promtool(arguments: &[&str], folder: &Path) {
     assert!(done.status.success(), "promtool {arguments:?}: {said}");
 }
 
-/// All queries of the dashboard, with their variables filled in.
+/// Returns all queries of the dashboard, with their variables filled in.
 fn queries(dashboard: &Value) -> Vec<String> {
     let mut queries = Vec::new();
     for panel in dashboard["panels"].as_array().expect("panels") {
@@ -149,13 +150,13 @@ fn queries(dashboard: &Value) -> Vec<String> {
     queries.into_iter().map(fill).collect()
 }
 
-/// The metrics that a query names, and its labels.
+/// Returns the metrics and labels that a query names.
 fn words(query: &str) -> impl Iterator<Item = &str> {
     query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("pg_queue_"))
 }
 
 #[test]
-fn rules_and_dashboard_ask_for_what_is_there() {
+fn rules_and_dashboard_use_existing_metrics() {
     let cluster = Cluster::new().start();
     let mut client = busy(&cluster, "shop");
     let known: BTreeSet<String> = metrics(&mut client).into_keys().map(|sample| sample.name).collect();
@@ -173,12 +174,12 @@ fn rules_and_dashboard_ask_for_what_is_there() {
         .filter(|w| !known.contains(*w))
         .collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-    // Nothing is measured that nobody sees.
+    // Each metric is used by the dashboard.
     let unseen: Vec<_> =
         known.iter().filter(|name| !queries.iter().any(|q| words(q).any(|word| word == *name))).collect();
     assert!(unseen.is_empty(), "{unseen:?}");
 
-    // The queries as rules, to have them parsed.
+    // Writes the queries as rules, so that the tool parses them.
     let folder = cluster.dir().join("rules");
     std::fs::create_dir(&folder).expect("a folder");
     let parsed: String = queries.iter().enumerate().fold(

@@ -22,7 +22,7 @@ WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 FIRST_DAY = "2032-01-01"
 # How many times of a parser and of pg_queue are compared.
 COMPARED = 8
-# Long enough for a text that has some times less than the other tool: those that the job leaves out.
+# This many times are enough even if pg_queue leaves some of the other tool's times out.
 MORE = 60
 
 
@@ -233,7 +233,7 @@ class Finder:
     def __init__(self, tool):
         self.tool = tool
         self.beside = shown_to_others(tool)
-        # The claims about each expression in a zone from a day on.
+        # Collects the claims about each expression in a zone after a day.
         self.known = {}
         for claim in claims():
             if "zone" in claim and not tool.get("has_zones", True):
@@ -256,7 +256,7 @@ class Finder:
             if not isinstance(answer, str) and answer and read(answer) != claim["there_times"].split():
                 found.append(f"`{claim['text']}`: a row of the tool shows it, and the parser answers {read(answer)}")
         for ((text, zone, after), near), answer in zip(self.known.items(), answers):
-            # An expression that never matches is as good as refused.
+            # An expression that never matches counts as refused.
             if isinstance(answer, str) or not answer:
                 continue
             theirs, mine = read(answer), ours(conn, text, {"zone": zone, "after": after}, COMPARED)

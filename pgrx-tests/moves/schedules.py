@@ -13,7 +13,7 @@ from place import ROOT, Case, blocks
 
 PAGE = "docs/coming-from/pg-cron.md"
 START = datetime(2032, 1, 1, tzinfo=timezone.utc)
-# A time of the schedule that ends then, the fourth. pgAgent runs it.
+# The end of a schedule, which is also its fourth time. pgAgent still runs it.
 END = datetime(2032, 4, 14, 3, 30, tzinfo=timezone.utc)
 
 
@@ -93,7 +93,7 @@ def cron_server(place):
     return Server(str(place.server.bindir / "pg_config"), **settings)
 
 
-# Expressions of pg_cron, and what they become: None if they stay. Those in seconds and with `$` need pg_cron 1.5.
+# Expressions of pg_cron with their translations. None if the job stays. Those in seconds and with `$` need pg_cron 1.5.
 CRON = {
     "plain": ("30 2 * * *", "30 2 * * *"),
     "six": ("0 3 * * * *", "0 3 * * *"),
@@ -112,7 +112,7 @@ CRON = {
     "never": ("0 0 31 2 *", None),
 }
 
-# Other jobs: host, port, command, and whether they are moved.
+# Jobs with other hosts, ports and commands, and whether they are moved.
 OTHERS = {
     "socket": ("/tmp", None, "SELECT 1", True),
     "other host": ("10.0.0.7", None, "SELECT 1", False),
@@ -145,7 +145,7 @@ def pg_cron_moves(place):
             )
         conn.execute("INSERT INTO cron.job_run_details (jobid, runid, status)"
                      " SELECT jobid, 1, 'running' FROM cron.job WHERE jobname = 'running'")
-        # pg_cron lets two users have a job of one name.
+        # pg_cron allows two users to have jobs with the same name.
         conn.execute(
             "INSERT INTO cron.job (jobid, username, jobname, schedule, command, nodename, nodeport, database)"
             " SELECT 99, 'postgres', jobname, schedule, command, nodename, nodeport, database"
@@ -274,7 +274,7 @@ def agent_times(conn, name):
     return times
 
 
-# Chains of pg_timetable: when, and the cron expression or period that they become, or None.
+# Chains of pg_timetable: their times, and the cron expression or period of the translation, or None.
 TIMETABLE = {
     "month": ("0 1 1 * *", "0 1 1 * *"),
     "odd": ("0 1 */2 * 1", "0 1 */2 * 1"),

@@ -1,10 +1,10 @@
-//! Tests against real servers: a folder per subject, a file per part of it. One binary for all of them: it is linked
-//! once, runs initdb once, and its tests run side by side. File names are unique over all folders, for
-//! docs/internals/promises.md names tests by their file.
+//! Tests against real servers: a folder for each subject, a file for each part of it. They are one binary, so it is
+//! linked once and runs initdb once, and its tests run at the same time. File names are unique over all folders,
+//! because docs/internals/promises.md names tests by their file.
 
 mod shared;
 
-/// A job's life: enqueued once, tried, ended once, moved.
+/// A job's life: one enqueue, attempts, one end, changes in between.
 mod jobs {
     pub mod after;
     mod after_any;
@@ -36,7 +36,7 @@ mod jobs {
     mod vanished;
 }
 
-/// How jobs find workers: order, sleep, wake-up, and no wait for another session's lock.
+/// How jobs find workers: order, sleep, wake-ups. No session waits for another session's lock.
 mod claims {
     mod collect;
     mod concurrent;
@@ -58,7 +58,7 @@ mod limits {
     mod throttles;
 }
 
-/// Windows that only a fault point can open, and every point once.
+/// Race conditions that only a fault point can produce, and each fault point once.
 mod faults {
     mod counting;
     pub mod held;
@@ -146,7 +146,7 @@ mod interface {
     mod triggers;
 }
 
-/// What runs a server in production: background processes, memory, statistics, diagnosis, upgrades.
+/// A server in production: background processes, memory, statistics, diagnosis, upgrades.
 mod operations {
     mod check;
     pub mod doctor;

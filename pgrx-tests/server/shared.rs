@@ -1,6 +1,6 @@
-//! One server for all tests that neither stop it nor change its settings.
-//! A test gets a queue of its own in database `app`, or a database of its own when it must not be disturbed.
-//! Each file takes all of this module, also the names of other crates that most of them use.
+//! One server for all tests that neither stop it nor change its settings. A test gets its own queue in database `app`,
+//! or its own database if other tests must not disturb it. Each file imports all of this module, including the names of
+//! other crates that most files use.
 
 pub use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -32,17 +32,18 @@ static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
     server
 });
 
-/// The server. It runs until the test binary ends.
+/// Returns the server. It runs until the test binary ends.
 pub fn server() -> &'static Cluster {
     &SERVER
 }
 
-/// A new connection to the database that most tests share.
+/// Opens a connection to the database that most tests share.
 pub fn connect() -> Client {
     server().connect_to("app")
 }
 
-/// A queue of the test's own in the shared database, with these options of `queue.create`, and a connection.
+/// Makes a queue for one test in the shared database, with these options of `queue.create`. Returns a connection and
+/// the queue's name.
 pub fn queue(options: &str) -> (Client, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("q{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -57,19 +58,19 @@ pub fn create(client: &mut Client, name: &str, options: &str) {
     client.run(&format!("SELECT queue.create('{name}'{comma}{options})"));
 }
 
-/// A database of the test's own with the extension, dropped with the value. A test of thousands of jobs uses one, too:
-/// in the shared database they would slow down other tests.
+/// A database with the extension for one test. It is dropped with the value. A test with thousands of jobs uses one
+/// too, because they would slow down other tests in the shared database.
 pub struct Database {
     pub name: String,
 }
 
 impl Database {
-    /// A database in which only `queue.maintain()` does the worker's duties.
+    /// Makes a database in which only `queue.maintain()` does the worker's duties.
     pub fn without_worker() -> Self {
         Self::make("ALTER DATABASE $ SET pg_queue.worker = off")
     }
 
-    /// A database with a worker.
+    /// Makes a database with a worker.
     pub fn new() -> Self {
         Self::make("")
     }
@@ -81,14 +82,14 @@ impl Database {
         Self { name }
     }
 
-    /// Makes a queue in it, with these options of `queue.create`. Returns also a connection to it as superuser.
+    /// Makes a queue in it with these options of `queue.create`. Also returns a connection to it as superuser.
     pub fn with_queue(self, name: &str, options: &str) -> (Self, Client) {
         let mut client = self.connect();
         create(&mut client, name, options);
         (self, client)
     }
 
-    /// A connection to it as superuser.
+    /// Opens a connection to it as superuser.
     pub fn connect(&self) -> Client {
         server().connect_to(&self.name)
     }
@@ -115,12 +116,12 @@ pub fn asleep<T: FromSqlOwned + Send + 'static>(
     running
 }
 
-/// Does the duties until the job is in this state.
+/// Does the duties until the job has this state.
 pub fn becomes(client: &mut Client, job: i64, state: &str) {
     client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
 }
 
-/// Does the duties, and checks that the job is in this state afterwards.
+/// Does the duties and checks that the job still has this state.
 pub fn stays(client: &mut Client, job: i64, state: &str) {
     for _ in 0..3 {
         client.run("SELECT queue.maintain()");

@@ -1,4 +1,4 @@
-//! A throw-away server: own data directory, own socket, gone when the test is over.
+//! A throw-away server with its own data directory and socket. It is removed when the test is over.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,13 +11,13 @@ use crate::installation::{Installation, as_account, clean, installation, output,
 use crate::scratch::{self, Medium};
 use crate::wait;
 
-/// All clusters use it: each has its socket in a folder of its own, and none listens on the network.
+/// All clusters use this port. Each has its socket in a folder of its own, and none listens on the network.
 const PORT: u16 = 5432;
 
-/// The user that initdb made.
+/// The role that initdb made.
 const SUPERUSER: &str = "postgres";
 
-/// Settings of every cluster. The tests' own follow after them, and the last one counts.
+/// Settings of every cluster. A test's own settings follow, and the last value of a setting counts.
 const CONF: &str = "
 listen_addresses = ''
 shared_preload_libraries = 'pg_queue'
@@ -30,8 +30,8 @@ log_timezone = 'UTC'
 log_line_prefix = '%m [%p] %b %d %e '
 ";
 
-/// A database in each cluster with pg_queue in it and nothing else. Copying it takes a quarter of what CREATE EXTENSION
-/// takes. As a template it has no worker.
+/// A database in each cluster that has pg_queue and nothing else. A copy of it takes a quarter of the time of CREATE
+/// EXTENSION. As a template it has no worker.
 const WITH_EXTENSION: &str = "with_extension";
 
 /// A private server, removed on drop. Nothing is shared with other clusters, so tests may run in parallel.
@@ -45,7 +45,7 @@ const WITH_EXTENSION: &str = "with_extension";
 /// If the thread that drops it is panicking, its folder is kept, and the end of the server's log is printed.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The installation whose programs make and run it.
+    /// The installation whose programs made and run this cluster.
     installation: &'static Installation,
     /// Holds the socket, the log and `data`.
     dir: PathBuf,
@@ -84,8 +84,7 @@ impl Cluster {
         let mut copy = Command::new("cp");
         copy.arg("-a").arg(template.join("data")).arg(cluster.data());
         output(as_account(&mut copy));
-        // Settings for a whole run of tests, such as `debug_discard_caches = 1`. The settings of a test follow after
-        // them.
+        // Settings for a whole run of tests, such as `debug_discard_caches = 1`. The test's own settings follow.
         cluster.append_conf(&std::env::var("QUEUE_TESTS_CONF").unwrap_or_default());
         cluster.append_conf_of_place();
         cluster
@@ -109,7 +108,8 @@ impl Cluster {
         cluster.stop_fast();
     }
 
-    /// Removes what initdb does not make, since pg_upgrade needs a new cluster as its target. It is not started.
+    /// Removes the database with pg_queue, since pg_upgrade needs a new cluster as its target. The cluster is not
+    /// started.
     pub fn as_of_initdb(self) -> Self {
         self.start_again();
         let mut client = self.connect();
@@ -131,14 +131,14 @@ impl Cluster {
         self
     }
 
-    /// Starts the server and creates a database with pg_queue in it. Returns also a connection to it as superuser.
+    /// Starts the server and creates a database with pg_queue in it. Also returns a connection to it as superuser.
     pub fn start_with_database(self, name: &str) -> (Self, Client) {
         let cluster = self.start();
         let client = cluster.create_database(name);
         (cluster, client)
     }
 
-    /// Starts the server with pg_queue in database `postgres`. Returns also a connection to it as superuser.
+    /// Starts the server with pg_queue in database `postgres`. Also returns a connection to it as superuser.
     pub fn start_with_extension(self) -> (Self, Client) {
         let cluster = self.start();
         let mut client = cluster.connect();
@@ -156,7 +156,7 @@ impl Cluster {
     /// Starts the server, or returns the log of the failed start.
     pub fn try_start(&self) -> Result<(), String> {
         let already = self.log().len();
-        // Without a log file the server would inherit our pipe, and reading it would never end.
+        // Without a log file the server would inherit our pipe, and a read from the pipe would never end.
         let done = self.pg_ctl("start").arg("-l").arg(self.log_file()).output().expect("pg_ctl");
         if done.status.success() { Ok(()) } else { Err(self.log().split_off(already)) }
     }
@@ -229,19 +229,19 @@ impl Cluster {
         assert!(signal(name, pid), "there is no process {pid} to signal");
     }
 
-    /// As [`Cluster::signal`], but returns false if the process has ended by itself.
+    /// Does what [`Cluster::signal`] does, but returns false if the process has ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) -> bool {
         self.processes().contains(&pid) && signal(name, pid)
     }
 
-    /// The postmaster's process id. Panics if there is no running or killed server.
+    /// Returns the postmaster's process id. Panics if there is no running or killed server.
     pub fn postmaster_pid(&self) -> i32 {
         let file = self.data().join("postmaster.pid");
         let text = std::fs::read_to_string(file).expect("postmaster.pid of a running server");
         text.lines().next().and_then(|pid| pid.parse().ok()).expect("a pid in postmaster.pid")
     }
 
-    /// The processes that work in the server's data directory. Empty without /proc.
+    /// Returns the processes that work in the server's data directory. Empty without /proc.
     pub fn processes(&self) -> Vec<i32> {
         let data = self.data();
         let Ok(all) = std::fs::read_dir("/proc") else {
@@ -255,8 +255,8 @@ impl Cluster {
 
     /// Waits until the server answers a query, for instance after a crash of one of its processes.
     ///
-    /// The server needs a moment to notice a crash. A test that has killed a process should first wait for the end
-    /// of a connection, or else this may return before the restart.
+    /// The server needs a moment to notice a crash. After a test has killed a process, it must first wait until a
+    /// connection ends. Otherwise this may return before the restart.
     pub fn wait_ready(&self) {
         wait::until("the server answers", || self.config().connect(NoTls).ok()?.simple_query("SELECT 1").ok());
     }
@@ -266,7 +266,7 @@ impl Cluster {
         assert!(self.crash_if_there(pid), "there is no process {pid} to kill");
     }
 
-    /// As [`Cluster::crash`], but returns false if the process has ended by itself.
+    /// Does what [`Cluster::crash`] does, but returns false if the process has ended by itself.
     pub fn crash_if_there(&self, pid: i32) -> bool {
         // The witness is an open connection: the server ends all of them before it restarts.
         let mut witness = self.connect();
@@ -275,7 +275,7 @@ impl Cluster {
             return false;
         }
         // A process that has just ended can get signals without effect until its parent has collected it. Then the
-        // server, which accepts connections, has not seen it killed.
+        // server goes on to accept connections, because it did not see the process killed.
         let killed = format!("(PID {pid}) was terminated by signal 9");
         let has_crashed = wait::until("the server has noticed the crash", || {
             if witness.simple_query("").is_err() {
@@ -316,8 +316,8 @@ impl Cluster {
         self.create_database_with(name, "")
     }
 
-    /// As [`Cluster::create_database`], with settings such as `ALTER DATABASE $ SET pg_queue.worker = off`, which its
-    /// first worker already has.
+    /// Does what [`Cluster::create_database`] does, with settings such as `ALTER DATABASE $ SET pg_queue.worker = off`.
+    /// They hold before the first worker starts.
     pub fn create_database_with(&self, name: &str, settings: &str) -> Client {
         let mut client = self.connect();
         let name_quoted = format!("\"{name}\"");
@@ -327,8 +327,8 @@ impl Cluster {
         self.connect_to(name)
     }
 
-    /// The connection settings for database `postgres` as superuser, for tests that need another user, database or
-    /// client.
+    /// Returns the connection settings for database `postgres` as superuser, for tests that need another user, database
+    /// or client.
     pub fn config(&self) -> Config {
         let mut config = Config::new();
         config.host_path(&self.dir).port(PORT).user(SUPERUSER).dbname("postgres");
@@ -353,23 +353,23 @@ impl Cluster {
         wait::until_true("the settings are loaded", || loaded() != before);
     }
 
-    /// The server's whole log.
+    /// Returns the server's whole log.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The cluster's folder. The server's account may write there, and files for its programs belong there.
+    /// Returns the cluster's folder. The server's account may write there, and files for its programs belong there.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The data directory.
+    /// Returns the path of the data directory.
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    /// The folder of the server's programs.
+    /// Returns the folder of the server's programs.
     pub fn bindir(&self) -> &'static Path {
         &self.installation.bindir
     }
@@ -410,15 +410,15 @@ impl Cluster {
         output(&mut self.pg_ctl("promote"));
     }
 
-    /// Runs SQL with psql in database `postgres`, and goes on after errors. Returns all that psql printed, errors with
-    /// SQLSTATE, DETAIL and HINT.
+    /// Runs SQL with psql in database `postgres` and goes on after errors. Returns everything that psql printed, errors
+    /// with SQLSTATE, DETAIL and HINT.
     pub fn psql(&self, sql: &str) -> String {
         self.psql_in("postgres", sql)
     }
 
-    /// As [`Cluster::psql`], in another database.
+    /// Does what [`Cluster::psql`] does, in another database.
     pub fn psql_in(&self, database: &str, sql: &str) -> String {
-        // A file, since two pipes could block: nothing reads the one while this writes the other.
+        // psql reads a file. With two pipes, psql and this process could wait for each other.
         let script = self.dir.join(format!("psql-{:?}.sql", std::thread::current().id()));
         std::fs::write(&script, sql).expect("a writable cluster folder");
         let mut psql = self.command("psql");
@@ -434,7 +434,7 @@ impl Cluster {
         output(self.command("pg_dump").args(args))
     }
 
-    /// A command for a client program of the server, such as `"pgbench"`, that connects to this cluster.
+    /// Returns a command for a client program of the server, such as `"pgbench"`, that connects to this cluster.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.installation.command(program);
         self.connect_env(&mut command);
@@ -457,7 +457,7 @@ impl Cluster {
         dir
     }
 
-    /// Its name in the process title, and as a standby in pg_stat_replication.
+    /// Returns the cluster's name in process titles. A standby has it in pg_stat_replication too.
     fn name(&self) -> String {
         format!("cluster-{}", self.dir.file_name().expect("a name").display())
     }
@@ -486,8 +486,8 @@ fn run(client: &mut Client, sql: &str) {
     client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
-/// Sends a signal by the shell's own `kill`: the program of that name is not everywhere.
-/// Signal 0 only asks whether the process is there.
+/// Sends a signal with the shell's own `kill`, since not every machine has the program. Signal 0 only checks whether
+/// the process exists.
 fn signal(name: &str, pid: i32) -> bool {
     let mut shell = Command::new("sh");
     shell.args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()]).stderr(Stdio::null());
@@ -510,8 +510,8 @@ impl Drop for Cluster {
     }
 }
 
-/// The start time of a process, in kernel ticks: it distinguishes processes with the same number. `None` if it has
-/// ended.
+/// Returns the start time of a process in kernel ticks, which distinguishes processes with the same number. `None` if
+/// it has ended.
 fn start_time(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may contain blanks. The state follows, and the start time is nineteen fields later.

@@ -1,7 +1,7 @@
-//! Fault points of the extension's test build: places in it at which a test holds, fails or kills a process.
+//! Fault points of the extension's test build: places at which a test holds, fails or kills a process.
 //!
-//! Responsible for arming them and for telling that one was reached. Not responsible for what a point does: see
-//! `src/pg/fault.rs`, which also says which actions there are.
+//! Responsible for arming points and reporting that one was reached. Not responsible for the actions: see
+//! `src/pg/fault.rs`, which lists them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ static CHANGING: Mutex<()> = Mutex::new(());
 pub struct Fault {
     folder: PathBuf,
     point: String,
-    /// The process that it is for. `None` means the first one that comes.
+    /// The process that the fault is for. `None` means the first one that reaches the point.
     pid: Option<i32>,
 }
 
@@ -46,7 +46,7 @@ impl Cluster {
 }
 
 impl Fault {
-    /// The folder of a server's faults. Makes it if it does not exist.
+    /// Returns the folder of a server's faults. Makes it if it does not exist.
     fn folder(data: PathBuf) -> PathBuf {
         let folder = data.join("pg_queue_faults");
         fs::create_dir_all(&folder).expect("a writable data directory");
@@ -58,7 +58,7 @@ impl Fault {
     fn arm(data: PathBuf, point: &str, pid: Option<i32>, action: &str) -> Self {
         let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let fault = Self { folder: Self::folder(data), point: point.to_owned(), pid };
-        // The file gets its name when it is complete.
+        // The file gets its final name when it is complete.
         let draft = fault.folder.join(format!("{}.draft", fault.file()));
         fs::write(&draft, action).expect("a writable folder");
         fs::set_permissions(&draft, fs::Permissions::from_mode(0o644)).expect("the file just written");
@@ -70,7 +70,7 @@ impl Fault {
         self.pid.map_or(self.point.clone(), |pid| format!("{}@{pid}", self.point))
     }
 
-    /// The process that has reached the point, or `None`.
+    /// Returns the process that has reached the point, or `None`.
     pub fn reached_by(&self) -> Option<i32> {
         if let Some(pid) = self.pid {
             return self.folder.join(format!("{}.{pid}", self.point)).exists().then_some(pid);
@@ -98,12 +98,12 @@ impl Drop for Fault {
         if let Some(pid) = self.reached_by() {
             let _ = fs::remove_file(self.folder.join(format!("{}.{pid}", self.point)));
         }
-        // The folder stays while it has other faults. Without it, points look for nothing.
+        // The folder stays while it has other faults. Without the folder, points do not look for faults.
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// All fault points that the source names, including those of each duty, but not `row.TABLE.before` and
+/// Returns all fault points that the source names, including those of each duty, but not `row.TABLE.before` and
 /// `row.TABLE.after`.
 pub fn points() -> BTreeSet<String> {
     let (mut points, mut duties) = (BTreeSet::new(), Vec::new());

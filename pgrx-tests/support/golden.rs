@@ -15,21 +15,21 @@ use crate::installation::installation;
 /// One folder of golden tests and the driver that runs them.
 #[derive(Debug)]
 pub struct Suite {
-    /// The suite's name, also that of its folder in this package and of its driver's folder.
+    /// The name of the suite, of its folder in this package and of its driver's folder.
     pub name: &'static str,
     /// The driver program.
     pub driver: &'static str,
-    /// Where the scripts are, below the suite's folder, and their file name extension.
+    /// The folder of the scripts below the suite's folder, and their file name extension.
     pub scripts: (&'static str, &'static str),
-    /// More options for the driver; `{dir}` stands for the suite's folder.
+    /// More options for the driver. `{dir}` stands for the suite's folder.
     pub options: &'static [&'static str],
     /// A folder for what the driver writes: `env!("CARGO_TARGET_TMPDIR")` of the test target.
     pub output: &'static str,
 }
 
 impl Suite {
-    /// Runs the tests whose name contains one of the words on the command line, or all: the `main` of a test
-    /// target without harness.
+    /// Runs the tests whose name contains one of the words on the command line, or all tests. It is the `main` of a
+    /// test target without a harness.
     pub fn main(&self) -> ExitCode {
         let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
         let wanted = |name: &String| words.is_empty() || words.iter().any(|word| name.contains(word));
@@ -39,7 +39,7 @@ impl Suite {
         let mut failed: Vec<String> = self
             .names("expected", "out")
             .iter()
-            // Another possible output of test x is named x_1.
+            // Another possible output of a test x is named x_1.
             .filter(|name| !scripts.iter().any(|script| self.expects(script, name)))
             .map(|name| format!("expected/{name}.out belongs to no test"))
             .collect();
@@ -66,7 +66,7 @@ impl Suite {
         }
     }
 
-    /// Whether `expected/<output>.out` is for this script.
+    /// True if `expected/<output>.out` belongs to this script.
     fn expects(&self, script: &str, output: &str) -> bool {
         output.strip_prefix(script).is_some_and(|rest| {
             rest.is_empty()
@@ -74,7 +74,7 @@ impl Suite {
         })
     }
 
-    /// Runs one test; `Err` says how its output differs.
+    /// Runs one test. `Err` has the difference of its output.
     fn run(&self, cluster: &Cluster, name: &str) -> Result<(), String> {
         let bless = std::env::var_os("BLESS").is_some();
         let expected = self.dir().join(format!("expected/{name}.out"));
@@ -82,7 +82,7 @@ impl Suite {
             if !bless {
                 return Err(format!("there is no {}: see BLESS in README.md", expected.display()));
             }
-            // The driver refuses to run without.
+            // The driver needs an expected file.
             std::fs::write(&expected, "").map_err(|error| error.to_string())?;
         }
 
@@ -111,7 +111,7 @@ impl Suite {
         let mut why = String::new();
         match std::fs::read_to_string(results.join("regression.diffs")) {
             Ok(diff) if !diff.is_empty() => why.push_str(&diff),
-            // It did not come to comparing.
+            // The driver has compared nothing.
             _ => {
                 let _ = write!(why, "{}", String::from_utf8_lossy(&done.stdout));
                 let _ = write!(why, "{}", String::from_utf8_lossy(&done.stderr));
@@ -120,7 +120,7 @@ impl Suite {
         Err(why)
     }
 
-    /// The names, sorted, of the suite's files in `folder` with this extension.
+    /// Returns the sorted names of the suite's files in `folder` with this extension.
     fn names(&self, folder: &str, extension: &str) -> BTreeSet<String> {
         let dir = self.dir().join(folder);
         let files = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));

@@ -1,7 +1,7 @@
-//! The installed server under test: where its programs are, and as which user they run.
+//! The installed server under test: where its programs are, and which user runs them.
 //!
-//! `PG_CONFIG` names it. Without, it is the private copy that `make stage` leaves in the target folder,
-//! so that the system's own installation is neither needed nor touched.
+//! `PG_CONFIG` names it. Without `PG_CONFIG`, the tests use the private copy that `make stage` leaves in the target
+//! folder. So they neither need nor change the system's own installation.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The directories of the server under test, as `pg_config` tells them.
+/// The directories of the server under test, as `pg_config` prints them.
 #[derive(Debug)]
 pub struct Installation {
     /// Where `postgres`, `psql` and the other programs are.
@@ -26,7 +26,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The installation of this `pg_config`. Panics, saying what to do, if it lacks pg_queue.
+    /// Returns the installation of this `pg_config`. Panics if it lacks pg_queue, and says what to do.
     pub fn of(pg_config: &Path) -> Self {
         let found = Self::plain(pg_config);
         assert!(
@@ -37,7 +37,7 @@ impl Installation {
         found
     }
 
-    /// The installation of this `pg_config`, with or without pg_queue.
+    /// Returns the installation of this `pg_config`, with or without pg_queue.
     pub fn plain(pg_config: &Path) -> Self {
         let tell = |what: &str| output(Command::new(pg_config).arg(what)).trim().to_owned();
         let dir = |what| PathBuf::from(tell(what));
@@ -59,8 +59,7 @@ impl Installation {
         self.sharedir.join("extension/pg_queue.control").exists()
     }
 
-    /// A command for a program of the installation (found in its `bindir`), to be run as [`account`], in a clean
-    /// environment.
+    /// Returns a command for a program in the installation's `bindir`. It runs as [`account`] in a clean environment.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bindir.join(program));
         clean(&mut command);
@@ -69,14 +68,14 @@ impl Installation {
     }
 }
 
-/// The installation under test. Panics, saying what to do, if there is none or it lacks pg_queue.
+/// Returns the installation under test. Panics if there is none or it lacks pg_queue, and says what to do.
 pub fn installation() -> &'static Installation {
     static FOUND: OnceLock<Installation> = OnceLock::new();
     FOUND.get_or_init(|| Installation::of(&pg_config()))
 }
 
-/// Plain servers of other majors on this machine, with or without pg_queue: packages, and the results of
-/// `build-postgres` and `fetch-postgres`.
+/// Returns plain servers of other major versions on this machine, with or without pg_queue: packages, and the results
+/// of `build-postgres` and `fetch-postgres`.
 pub fn others() -> Vec<&'static Installation> {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
@@ -93,7 +92,7 @@ pub fn others() -> Vec<&'static Installation> {
     found
 }
 
-/// `PG_CONFIG`, or the link that `make stage` leaves.
+/// Returns `PG_CONFIG`, or else the link that `make stage` leaves.
 fn pg_config() -> PathBuf {
     if let Some(named) = std::env::var_os("PG_CONFIG") {
         return named.into();
@@ -129,8 +128,8 @@ pub(crate) fn as_account(command: &mut Command) -> &mut Command {
     command
 }
 
-/// The user and group that the server runs as. `None` means this user. Postgres refuses to run as root, so root uses
-/// the account `postgres`, or `nobody`.
+/// Returns the user and group that the server runs as. `None` means this user. Postgres refuses to run as root, so root
+/// uses the account `postgres` or `nobody`.
 pub fn account() -> Option<(u32, u32)> {
     static FOUND: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -169,7 +168,7 @@ pub fn printed(mut command: Command) -> String {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     command.stdout(writer.try_clone().expect("a second end of the pipe")).stderr(writer);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // The command still holds our ends of the pipe. Reading ends when the last one is closed.
+    // The command still holds our ends of the pipe. A read from the pipe ends when all of them are closed.
     drop(command);
     let mut printed = String::new();
     reader.read_to_string(&mut printed).expect("text");

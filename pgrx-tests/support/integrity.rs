@@ -45,7 +45,7 @@ pub fn faults(client: &mut Client) -> Vec<String> {
     faults
 }
 
-/// Panics with all [`faults`].
+/// Panics with all [`faults`] if there are any.
 pub fn check(client: &mut Client) {
     let faults = faults(client);
     assert!(faults.is_empty(), "amcheck found {} faults:\n{}", faults.len(), faults.join("\n"));

@@ -1,10 +1,10 @@
-//! What the tests outside the server share: throw-away clusters, waiting for facts, reading errors.
+//! The library that the tests outside the server share: throw-away clusters, waiting, reading errors.
 //!
 //! [`Cluster`] starts a private server, [`wait`] polls with a deadline (no test sleeps and hopes), [`sql`] has short
-//! words for statements, [`error`] takes a client-side error apart, [`random`] is chance with a seed, [`integrity`] has
-//! amcheck look at all tables and indexes, [`pooler`] puts PgBouncer before a server, [`golden`] drives `pg_regress`
-//! and `pg_isolation_regress`, [`markdown`] takes pages of documentation apart. Helpers panic with what they were
-//! doing: they have no caller that could do better than fail the test.
+//! methods for statements, [`error`] takes a client-side error apart, [`random`] gives random numbers with a seed,
+//! [`integrity`] checks all tables and indexes with amcheck, [`pooler`] puts PgBouncer before a server, [`golden`]
+//! drives `pg_regress` and `pg_isolation_regress`, [`markdown`] takes pages of documentation apart. Helpers panic and
+//! say what they were doing: no caller could do better than fail the test.
 
 mod cluster;
 pub mod error;
@@ -24,5 +24,5 @@ pub use cluster::Cluster;
 pub use fault::Fault;
 pub use stop::{KilledAtEnd, StopAtEnd};
 
-/// An artificial earlier version of the extension, which `xtask earlier` makes of this one.
+/// An artificial earlier version of the extension. `xtask earlier` makes it from this one.
 pub const EARLIER: &str = "0.0.1";

@@ -4,14 +4,14 @@
 pub struct Block {
     /// The line of its opening fence, from 1.
     pub line: usize,
-    /// What stands after the opening fence.
+    /// The text after the opening fence.
     pub info: String,
     pub body: String,
     /// The last line before it that is neither empty nor in a block.
     pub lead: String,
 }
 
-/// The fenced blocks of a page. An unclosed one ends with the page.
+/// Returns the fenced blocks of a page. An unclosed block ends with the page.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut is_open = false;
@@ -36,7 +36,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
     found
 }
 
-/// The lines outside fenced blocks, with their numbers from 1.
+/// Returns the lines outside fenced blocks, with their numbers from 1.
 pub fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut is_open = false;
     let mut found = Vec::new();
@@ -50,7 +50,7 @@ pub fn prose(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The text from the heading that contains `` `title` `` to the next heading of the same level or a higher one.
+/// Returns the text from the heading that contains `` `title` `` to the next heading of the same level or a higher one.
 pub fn section<'a>(text: &'a str, title: &str) -> Option<&'a str> {
     let quoted = format!("`{title}`");
     let mut at = 0;
@@ -76,7 +76,7 @@ pub fn section<'a>(text: &'a str, title: &str) -> Option<&'a str> {
     begin.map(|(start, _)| &text[start..])
 }
 
-/// The targets of links, with their lines.
+/// Returns the targets of links, with their lines.
 pub fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (line, content) in prose(text) {
@@ -90,13 +90,13 @@ pub fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What stands in backquotes, with its line.
+/// Returns the texts in backquotes, with their lines.
 pub fn code_spans(text: &str) -> Vec<(usize, String)> {
     let spans = |content: &str| content.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     prose(text).into_iter().flat_map(|(line, content)| spans(content).into_iter().map(move |s| (line, s))).collect()
 }
 
-/// The anchors that a page's headings make, as GitHub makes them.
+/// Returns the anchors of a page's headings, as GitHub makes them.
 pub fn anchors(text: &str) -> Vec<String> {
     let headings = prose(text).into_iter().filter(|(_, line)| line.starts_with('#'));
     headings

@@ -17,9 +17,9 @@ pub struct Pooler {
 impl Pooler {
     pub const PORT: u16 = 6432;
 
-    /// Starts it and waits until it takes connections. Panics if PgBouncer is not installed.
+    /// Starts PgBouncer and waits until it takes connections. Panics if it is not installed.
     pub fn start(cluster: &Cluster) -> Self {
-        // Debian installs it in a folder outside users' PATH.
+        // Debian installs it outside users' PATH.
         let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
             .into_iter()
             .find(|program| Path::new(program).exists());

@@ -1,12 +1,12 @@
-//! The folder that holds all clusters of one test binary, and what cleans it up.
+//! The folder that holds all clusters of one test binary, and the process that cleans it up.
 //!
-//! Tests kill processes and never the machine, so that their clusters lie in memory where there is room: a server
-//! makes and removes a thousand files for a database, which costs ten times as much on some disks. The demo and the
-//! benchmark have theirs on disk.
+//! Clusters lie in memory if there is room. This is safe, since tests kill processes and never the machine. A server
+//! makes and removes a thousand files for a database, which takes ten times as long on some disks. The clusters of the
+//! demo and the benchmark lie on disk.
 //!
-//! The folder's path is short, because it is also where the sockets are (a socket's path may have 107 bytes). A small
-//! shell process outlives the test binary, however that ends, stops what still runs and removes the folder;
-//! clusters marked with a file `keep` stay.
+//! The folder's path is short, because it also holds the sockets, and a socket's path may have 107 bytes. A small shell
+//! process outlives the test binary, however that ends. It stops running servers and removes the folder, except
+//! clusters marked with a file `keep`.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -19,7 +19,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::installation::{Installation, account};
 
 /// Waits for the end of its input, which is the end of the test binary. A stale postmaster.pid may name another
-/// program's process, so its working directory is checked if the system can tell it.
+/// program's process. If the system can tell the working directory of the process, that is checked.
 const JANITOR: &str = r#"
 cat >/dev/null
 for file in "$1"/*/data/postmaster.pid; do
@@ -46,8 +46,8 @@ pub(crate) enum Medium {
 /// The file system in memory on Linux. Containers may have a small one.
 const MEMORY: &str = "/dev/shm";
 
-/// The free kilobytes that it needs, as a file system and as memory. All server tests together take at most a quarter
-/// of it at a time.
+/// The kilobytes that must be free, as a file system and as memory. All server tests together use at most a quarter of
+/// it at a time.
 const ROOM_KB: u64 = 6 << 20;
 
 const DISK: &str = "/tmp";
@@ -58,7 +58,7 @@ struct Scratch {
     _janitor: Child,
 }
 
-/// The folder of this test binary, made at the first call for a medium.
+/// Returns the folder of this test binary. The first call for a medium makes it.
 fn scratch(medium: Medium) -> &'static Path {
     static IN_MEMORY: OnceLock<Scratch> = OnceLock::new();
     static ON_DISK: OnceLock<Scratch> = OnceLock::new();
@@ -73,7 +73,7 @@ fn scratch(medium: Medium) -> &'static Path {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .current_dir("/")
-                // Ctrl-C is for the tests. The janitor cleans up after it.
+                // Ctrl-C goes to the tests. The janitor cleans up after it.
                 .process_group(0)
                 .spawn()
                 .expect("a shell");
@@ -82,7 +82,7 @@ fn scratch(medium: Medium) -> &'static Path {
         .dir
 }
 
-/// The file system in memory if there is one with room, else the disk's.
+/// Returns the file system in memory if there is one with room, else the disk's.
 fn in_memory() -> &'static str {
     let number = |text: &str| text.parse::<u64>().ok();
     let of_memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
@@ -98,7 +98,7 @@ fn in_memory() -> &'static str {
     if has_room(of_memory) && has_room(of_files) { MEMORY } else { DISK }
 }
 
-/// Makes a folder that did not exist, owned by the server's account.
+/// Makes a new folder owned by the server's account.
 fn make_base(place: &str) -> PathBuf {
     let pid = std::process::id();
     // A kept folder of an earlier process may have this name.
@@ -126,10 +126,10 @@ pub(crate) fn new_folder(medium: Medium) -> PathBuf {
     dir
 }
 
-/// The folder that clusters of the installation are copied from, filled by `fill` when it is first asked for.
+/// Returns the folder from which clusters of the installation are copied. The first call fills it with `fill`.
 pub(crate) fn template(medium: Medium, installation: &Installation, fill: impl FnOnce(PathBuf)) -> PathBuf {
     static FILLED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    // A test that fails in here reports it. Other tests try again.
+    // If `fill` fails, its test reports that. Other tests try again.
     let mut filled = FILLED.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = scratch(medium).join(format!("template-{}", installation.major));
     if !filled.contains(&dir) {

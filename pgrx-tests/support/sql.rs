@@ -1,4 +1,4 @@
-//! Short methods for the SQL of tests. All panic with the statement if it does not do as expected.
+//! Short methods for the SQL of tests. All panic with the statement if its result is not as expected.
 
 use postgres::types::FromSqlOwned;
 use postgres::{Client, Row};
@@ -46,21 +46,21 @@ columns!(A 0, B 1);
 columns!(A 0, B 1, C 2);
 columns!(A 0, B 1, C 2, D 3);
 
-/// Short methods for a test's statements. All panic with the statement if it does not do as expected.
+/// Short methods for a test's statements. All panic with the statement if its result is not as expected.
 pub trait Sql {
     /// Runs statements.
     fn run(&mut self, sql: &str);
-    /// The first column of all rows.
+    /// Returns the first column of all rows.
     fn column<T: FromSqlOwned>(&mut self, sql: &str) -> Vec<T>;
-    /// The only value of the only row.
+    /// Returns the only value of the only row.
     fn value<T: FromSqlOwned>(&mut self, sql: &str) -> T;
-    /// The first columns of all rows.
+    /// Returns the first columns of all rows.
     fn rows<T: Columns>(&mut self, sql: &str) -> Vec<T>;
-    /// The first columns of the only row.
+    /// Returns the first columns of the only row.
     fn row<T: Columns>(&mut self, sql: &str) -> T;
-    /// The error of the statement, which must fail. Returns after its rollback.
+    /// Returns the error of the statement, which must fail. Returns after its rollback.
     fn failure(&mut self, sql: &str) -> Failure;
-    /// As `failure`, with this SQLSTATE.
+    /// Does what `failure` does, and checks the SQLSTATE.
     #[track_caller]
     fn refused(&mut self, sql: &str, code: &str) -> Failure;
     /// Waits until the failed last statement is rolled back. The server sends an error before that, and the driver
@@ -74,24 +74,24 @@ pub trait Sql {
     fn work_off(&mut self, queue: &str, jobs: i64) -> i64;
     /// Enqueues this many jobs and completes as many, to fill segments with ended jobs.
     fn pass_through(&mut self, queue: &str, jobs: i64);
-    /// How many rows the statement returns.
+    /// Returns how many rows the statement returns.
     fn count(&mut self, sql: &str) -> usize;
-    /// Fails if `queue.check()` reports a fault, and shows it.
+    /// Fails with the fault if `queue.check()` reports one.
     #[track_caller]
     fn check(&mut self);
-    /// The process id of the session's server process.
+    /// Returns the process id of the session's server process.
     fn pid(&mut self) -> i32;
     /// Makes this session's work visible in the server's statistics.
     fn flush_statistics(&mut self);
-    /// The state of a job.
+    /// Returns the state of a job.
     fn state(&mut self, job_id: i64) -> String;
     /// Waits until the background worker, or `queue.maintain()`, has made this condition true.
     fn maintain_until(&mut self, condition: &str);
-    /// Switches off the background worker of this database. Returns when it does no more duties.
+    /// Switches off the background worker of this database. Returns when the worker does no more duties.
     fn switch_worker_off(&mut self);
-    /// True if memory knows the counts of every lane, of at least one. A lane without jobs is not counted.
+    /// True if memory knows the counts of all lanes and there is at least one. A lane without jobs is not counted.
     fn is_counted(&mut self) -> bool;
-    /// Waits until memory knows the counts. Earlier events are in no minute of the last hour.
+    /// Waits until memory knows the counts. Minute statistics lack events before that.
     fn wait_counted(&mut self);
 }
 
@@ -209,7 +209,7 @@ impl Sql for Client {
     }
 }
 
-/// A statement that retries the dead jobs of a queue, the oldest first, and returns their number.
+/// Returns a statement that retries the dead jobs of a queue, the oldest first, and returns their number.
 pub fn retry_dead(queue: &str) -> String {
     format!(
         "SELECT count(*) FROM queue.retry_many(ARRAY(

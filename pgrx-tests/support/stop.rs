@@ -1,4 +1,4 @@
-//! Ends what a test has started when it is over: threads, and processes.
+//! Ends the threads and processes that a test has started when the test is over.
 
 use std::ops::{Deref, DerefMut};
 use std::process::Child;

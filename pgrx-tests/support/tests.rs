@@ -1,4 +1,4 @@
-//! The support library does what it promises, on servers without pg_queue.
+//! Tests the support library on servers without pg_queue.
 
 use queue_tests::{Cluster, error, integrity, wait};
 
@@ -7,7 +7,7 @@ fn plain() -> Cluster {
 }
 
 #[test]
-fn clusters_are_strangers() {
+fn clusters_share_nothing() {
     let (one, other) = (plain(), plain());
     one.connect().batch_execute("CREATE DATABASE only_here").unwrap();
     one.connect_to("only_here");
@@ -24,7 +24,7 @@ fn a_cluster_survives_each_way_to_end() {
     cluster.restart_immediate();
     assert!(cluster.log().contains("automatic recovery in progress"));
 
-    // A session in the middle of a computation must not keep a killed server's memory.
+    // A session that is busy computing must not keep a killed server's memory.
     let mut busy = cluster.connect();
     let computing = std::thread::spawn(move || busy.batch_execute("SELECT count(*) FROM generate_series(1, 1e12)"));
     wait::until("the session computes", || {
@@ -98,7 +98,7 @@ fn a_row_that_an_index_lacks_is_a_fault() {
         .unwrap();
     client.batch_execute("INSERT INTO queue_internal.t SELECT generate_series(1, 1000)").unwrap();
     assert_eq!(integrity::faults(&mut client), Vec::<String>::new());
-    // A session that does not know of the index inserts a row.
+    // While the index is not ready, another session inserts a row without an index entry.
     let ready = |is_ready: bool| {
         let sql =
             format!("UPDATE pg_index SET indisready = {is_ready} WHERE indexrelid = 'queue_internal.t_pkey'::regclass");

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long [`until`] waits. It is long, since only a failing test reaches it.
+/// How long [`until`] waits. It is long, since only a failing test waits that long.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Polls `probe` until it returns a value. Panics with `what` after [`DEFAULT_LIMIT`].
@@ -12,12 +12,12 @@ pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     within(what, DEFAULT_LIMIT, probe)
 }
 
-/// As [`until`], for a condition without a value.
+/// Does what [`until`] does, for a condition without a value.
 pub fn until_true(what: &str, mut condition: impl FnMut() -> bool) {
     until(what, || condition().then_some(()));
 }
 
-/// Multiplies all limits: 1, or `QUEUE_TESTS_PATIENCE` for servers that are slow on purpose.
+/// Returns the factor for all limits: 1, or `QUEUE_TESTS_PATIENCE` for servers that are slow on purpose.
 fn patience() -> u32 {
     static SAID: OnceLock<u32> = OnceLock::new();
     *SAID.get_or_init(|| {
@@ -26,15 +26,15 @@ fn patience() -> u32 {
     })
 }
 
-/// Polls `probe` until it returns a value; panics after `limit`, saying `what` it waited for.
+/// Polls `probe` until it returns a value. Panics with `what` after `limit`.
 ///
-/// The probe always runs once more after the limit has passed, so that a pause of the whole machine
-/// does not fail a test whose fact has long been there.
+/// The probe always runs once more after the limit. So a pause of the whole machine does not fail a test whose
+/// condition already holds.
 pub fn within<T>(what: &str, limit: Duration, probe: impl FnMut() -> Option<T>) -> T {
     within_or_say(what, limit, probe, String::new)
 }
 
-/// As [`within`]. A failure also prints the result of `seen`.
+/// Does what [`within`] does. A failure also prints the result of `seen`.
 pub fn within_or_say<T>(
     what: &str,
     limit: Duration,

@@ -23,7 +23,7 @@ const LOOKS: &[&str] = &[
          LATERAL queue.job(a.job_id) AS j",
 ];
 
-/// Dashboards: no query shows a job twice.
+/// Reads what dashboards read, and checks that no query shows a job twice.
 pub fn look(session: &mut Session<'_>) {
     let torture = session.torture;
     session.go_on(
@@ -86,7 +86,7 @@ fn evidence(session: &mut Session<'_>) -> Done {
     Ok(())
 }
 
-/// `queue.check()` reports nothing, whatever is under way.
+/// Checks that `queue.check()` reports nothing, whatever happens at the same time.
 pub fn audit(session: &mut Session<'_>) {
     let torture = session.torture;
     session.go_on(

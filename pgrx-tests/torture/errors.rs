@@ -20,7 +20,8 @@ impl Failure {
     }
 }
 
-/// Verbs that read tables by SQL, right after a start or always. At SERIALIZABLE such reads count as in any SQL.
+/// Verbs that read tables by SQL, always or only right after a start. At SERIALIZABLE such reads count like those of
+/// any SQL.
 const SERIALIZED: [&str; 19] = [
     "enqueue",
     "publish",
@@ -45,7 +46,7 @@ const SERIALIZED: [&str; 19] = [
 
 /// The allowed errors of verbs, by the verb's name, or by its first word if the name is not listed.
 const EXPECTED: &[(&str, &[&str])] = &[
-    // P0002: a predecessor was rolled back, or is no longer kept. 55000: its flow has ended.
+    // P0002: a predecessor was rolled back or is no longer kept. 55000: the job's flow has ended.
     ("enqueue", &["53400", "23505", "40P01", "55000", "55006", "P0002"]),
     // 55006: a bound queue is being dropped.
     ("publish", &["40P01", "53400", "55006"]),
@@ -63,7 +64,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("seal", &["P0002", "55000", "55006"]),
     ("resolve", &["P0002", "55000", "55006", "53400"]),
     ("reject", &["P0002", "55000", "55006", "53400"]),
-    // 55000: its queue was dropped.
+    // 55000: the job's queue was dropped.
     ("await", &["P0002", "55000", "53400"]),
     ("cancel", &["P0002", "55000", "55006", "53400"]),
     ("retry", &["P0002", "55000", "55006", "23505", "53400"]),
@@ -75,7 +76,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("alter", &["40P01", "55000", "55006"]),
     ("drop", &["40P01", "42704", "55000", "55006", "53400"]),
     ("create", &["40P01", "42710"]),
-    // Errors about one of many are in the answer.
+    // Errors about one of the jobs are in the answer.
     ("complete_many", &[]),
     ("fail_many", &[]),
     ("release_many", &[]),
@@ -90,15 +91,15 @@ const EXPECTED: &[(&str, &[&str])] = &[
     // One session has an index's lock and waits for the table's, the other has the table's and waits for the index's.
     ("reindex", &["40P01"]),
     ("vacuum", &["40P01"]),
-    // After an enqueue that replaced the contents of a waiting job.
+    // 0A000: the transaction has replaced the contents of a waiting job.
     ("prepare", &["0A000"]),
-    // The process of a lost connection may still run it.
+    // The process of a lost connection may still be running the command.
     ("end", &["42704", "55000"]),
     ("run", &["42704"]),
     ("unschedule", &["42704"]),
 ];
 
-/// Whether the verb reads tables by SQL, or may.
+/// True if the verb reads tables by SQL, or may do so.
 pub fn reads_by_sql(verb: &str) -> bool {
     SERIALIZED.contains(&first_word(verb))
 }

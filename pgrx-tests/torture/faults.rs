@@ -59,7 +59,7 @@ fn nuisance(torture: &Torture, random: &mut Random) -> &'static str {
             return "a client hangs";
         }
     };
-    // The victim may have ended, and the server, too.
+    // The victim may have ended, and the server may have ended as well.
     let _ = client.simple_query(&sql);
     fault
 }
@@ -122,7 +122,7 @@ fn promote(torture: &Torture, random: &mut Random) -> &'static str {
     let place = &torture.place;
     if !place.has_standby() {
         place.add_standby();
-        // Most commits of this time wait for it.
+        // Most commits of this time wait for the standby.
         thread::sleep(Duration::from_millis(random.below(3000)));
     }
     let how = random.below(3);
@@ -132,7 +132,7 @@ fn promote(torture: &Torture, random: &mut Random) -> &'static str {
         _ => old.stop_fast(),
     });
     wait::within("the promoted server answers", Duration::from_secs(60), || place.connect("saboteur"));
-    // Sometimes a standby exists from the beginning, through the crashes that follow.
+    // In half of the cases there is a standby from now on, through the crashes that follow.
     if random.percent(50) {
         place.add_standby();
     }

@@ -1,5 +1,5 @@
-//! Flows: made with members, extended and sealed by others, resolved from outside; jobs that wait for jobs that they
-//! have made; steps.
+//! Flows: they are made with members, extended and sealed by other sessions, and resolved from outside. Also jobs that
+//! wait for jobs that they have made, and steps.
 
 use serde_json::json;
 
@@ -68,7 +68,7 @@ fn add(session: &mut Session<'_>, queue: usize, flow: i64, members: usize) -> Do
     Ok(())
 }
 
-/// Managers change flows. An event may end a flow, whatever its members do.
+/// Changes a flow as managers do. An event may end a flow, whatever its members do.
 pub fn meddle(session: &mut Session<'_>, job: i64) -> Done {
     let (verb, sql) = session.random.one_of(&[
         ("seal", "SELECT queue.seal($1)"),
@@ -83,7 +83,7 @@ pub fn meddle(session: &mut Session<'_>, job: i64) -> Done {
     Ok(())
 }
 
-/// A running job makes others and waits for them, or until a time.
+/// Makes jobs from a running job, which waits for them or until a time.
 pub fn suspend(session: &mut Session<'_>, one: &Held) -> Done {
     let members = session.random.between(1, 3) as usize;
     add(session, one.queue, one.job, members)?;

@@ -3,7 +3,7 @@
 use crate::ledger::{What, now};
 use crate::session::{Done, Session};
 
-/// What the worker has, as far as it knows.
+/// An attempt that the worker has, as far as the worker knows.
 #[derive(Debug, Clone)]
 pub struct Held {
     pub attempt: i64,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub type Micros = i64;
 
-/// When the ledger was begun, by both clocks.
+/// The time at which the ledger was begun, by both clocks.
 static BEGIN: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
 
 pub fn now() -> Micros {
@@ -24,7 +24,7 @@ pub fn now() -> Micros {
 /// True if the machine's clock was set since the ledger was begun. Then times from the servers are not comparable with
 /// the ledger's.
 pub fn clock_was_set() -> bool {
-    /// Two clocks are read in sequence. If the thread sleeps in between, it tries again.
+    /// Two clocks are read one after the other. If the thread sleeps in between, they are read again.
     const TRIES: usize = 5;
     const GRACE: Duration = Duration::from_millis(1);
     let (began, wall) = *BEGIN;
@@ -49,7 +49,7 @@ pub enum End {
     },
 }
 
-/// What makes a job a flow.
+/// The options that make a job a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnFlow {
     pub runs: bool,
@@ -63,7 +63,7 @@ pub struct OwnFlow {
 pub struct Job {
     pub id: i64,
     pub queue: usize,
-    /// In the payload: identifies jobs and versions of their contents, and a job's own lease.
+    /// The token in the payload. It identifies the job, the version of its contents, and the job's own lease.
     pub token: String,
     pub priority: i32,
     pub group: Option<String>,
@@ -72,18 +72,18 @@ pub struct Job {
     pub is_due: bool,
     pub renews: bool,
     pub version: Option<Micros>,
-    /// For how long its key stays taken.
+    /// The time for which the job's key stays taken.
     pub unique_for: Option<Micros>,
-    /// Its predecessors, and the outcomes that it waits for.
+    /// The job's predecessors, and the outcomes for which it waits.
     pub after: Vec<i64>,
     pub upon: &'static str,
-    /// The flow that it is a member of, and its own flow.
+    /// The flow of which the job is a member, and the flow that the job is.
     pub flow: Option<i64>,
     pub own_flow: Option<OwnFlow>,
 }
 
 impl Job {
-    /// A job with nothing but its token.
+    /// Makes a job that has only a token.
     pub fn plain(id: i64, queue: usize, token: String) -> Self {
         Self {
             id,
@@ -117,11 +117,11 @@ pub struct Claim {
     pub number: i32,
     /// The longest lease after a lost connection. 0 ends it with the connection.
     pub disconnect: Option<Micros>,
-    /// The requested lease, or the job's own, or the queue's shortest.
+    /// The requested lease. Without one: the job's own lease, or the shortest one of the queue.
     pub lease: Micros,
 }
 
-/// The token of a job, and the lease in it.
+/// Makes the token of a job, with the job's own lease in it.
 pub fn token(base: &str, n: usize, lease: Option<Micros>) -> String {
     match lease {
         Some(lease) => format!("{base}-{n} {lease}"),
@@ -129,7 +129,7 @@ pub fn token(base: &str, n: usize, lease: Option<Micros>) -> String {
     }
 }
 
-/// The lease that a job with this token has of its own.
+/// Returns the job's own lease, as its token says.
 pub fn own_lease(token: &str) -> Option<Micros> {
     token.split_once(' ')?.1.parse().ok()
 }
@@ -163,7 +163,7 @@ pub enum What {
         attempt: i64,
         outcome: String,
     },
-    /// The fence refused.
+    /// The fence refused the attempt.
     Refused {
         attempt: i64,
     },
@@ -184,15 +184,15 @@ pub enum What {
     Retried {
         job: i64,
     },
-    /// The dead jobs of a queue that a search found were retried.
+    /// The dead jobs of a queue were retried, as a search found them.
     RetriedDead {
         queue: usize,
     },
-    /// Another priority or time.
+    /// The job got another priority or time.
     Moved {
         job: i64,
     },
-    /// A change of the job that failed. It may have locked the job for a moment.
+    /// A change of the job failed. It may have locked the job for a moment.
     Tried {
         job: i64,
     },
@@ -203,13 +203,13 @@ pub enum What {
         job: i64,
         name: &'static str,
     },
-    /// The answer about a step.
+    /// The call about a step was answered.
     StepSeen {
         job: i64,
         name: &'static str,
         is_done: bool,
     },
-    /// Something about a whole queue: purge, pause, alter, drop.
+    /// A whole queue was purged, paused, altered or dropped.
     Queue {
         queue: usize,
         verb: &'static str,
@@ -219,7 +219,7 @@ pub enum What {
 #[derive(Debug, Clone)]
 pub struct Fact {
     pub what: What,
-    /// When the call began, and when its answer had come.
+    /// The time at which the call began, and the time at which its answer had come.
     pub from: Micros,
     pub to: Micros,
     /// The time before which a savepoint rolled it back.
@@ -227,7 +227,7 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// When the server last answered. For a call without an answer this is before the call.
+    /// Returns the time of the server's last answer. For a call without an answer this is before the call.
     pub fn last_sign(&self) -> Micros {
         match self.what {
             What::EnqueueLost { .. } | What::PublishLost { .. } | What::ClaimLost { .. } | What::ExtendLost { .. } => {
@@ -242,7 +242,7 @@ impl Fact {
 pub enum Fate {
     Committed,
     RolledBack,
-    /// The commit has no answer. The witness decides.
+    /// The commit has no answer. The witness shows its fate.
     Unknown,
 }
 
@@ -250,7 +250,8 @@ pub enum Fate {
 pub struct Deal {
     pub number: i64,
     pub begun: Micros,
-    /// Call and answer of the end. For a lost connection, the time at which that was noticed.
+    /// The times of the call that ended the deal and of its answer. If the connection was lost: the time at which the
+    /// client noticed it.
     pub end_from: Micros,
     pub end_to: Micros,
     pub fate: Fate,
@@ -275,20 +276,20 @@ impl Deal {
         }
     }
 
-    /// The facts that were not undone by a savepoint.
+    /// Returns the facts that were not undone by a savepoint.
     pub fn kept(&self) -> impl Iterator<Item = &Fact> {
         self.facts.iter().filter(|fact| fact.undone.is_none())
     }
 }
 
-/// All deals of a run, when everything is over.
+/// All deals of a run, when it is over.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub deals: Vec<Deal>,
 }
 
 impl Ledger {
-    /// Decides the deals of unknown fate, and reports contradictions about the others.
+    /// Decides the deals of unknown fate. Reports contradictions about the others.
     pub fn settle(&mut self, witnesses: &[i64]) -> Vec<String> {
         let mut wrong = Vec::new();
         let known: BTreeSet<i64> = witnesses.iter().copied().collect();
@@ -309,7 +310,7 @@ impl Ledger {
         wrong
     }
 
-    /// Committed facts, each with its deal.
+    /// Returns all committed facts, each with its deal.
     pub fn committed(&self) -> impl Iterator<Item = (&Deal, &Fact)> {
         self.deals
             .iter()
@@ -317,7 +318,7 @@ impl Ledger {
             .flat_map(|deal| deal.kept().map(move |fact| (deal, fact)))
     }
 
-    /// All answered facts, whatever happened to their deals.
+    /// Returns all answered facts, whatever happened to their deals.
     pub fn all(&self) -> impl Iterator<Item = (&Deal, &Fact)> {
         self.deals.iter().flat_map(|deal| deal.facts.iter().map(move |fact| (deal, fact)))
     }

@@ -1,4 +1,4 @@
-//! Managers: they change jobs and queues under producers and workers, and end what was prepared.
+//! Managers: they change jobs and queues while producers and workers use them, and end prepared transactions.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub fn run(session: &mut Session<'_>) {
 fn step(session: &mut Session<'_>) -> Done {
     thread::sleep(Duration::from_millis(session.random.below(120)));
     match session.random.below(20) {
-        // The worker's duties, beside the worker.
+        // The session does the worker's duties while the worker runs.
         0 => return session.aside("maintain", "SELECT FROM queue.maintain()").map(drop),
         1 => return tock(session),
         _ => {}
@@ -77,7 +77,7 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
             session.note(What::RetriedDead { queue: position(Kind::Mortal) }, from, to);
             note_answers(session, "retry_many", &[], &rows, from, to);
         }
-        // The checkers would not know about flows and members that a purge cancels.
+        // The checkers would not know of flows and members that a purge cancels.
         85..86 if QUEUES[queue].kind == Kind::Flowing => {}
         85..86 => return of_queue(session, queue, "purge", "SELECT queue.purge($1)"),
         86..92 => {
@@ -199,14 +199,14 @@ fn come_and_go(session: &mut Session<'_>) -> Done {
     of_queue(session, queue, "drop", "SELECT queue.drop($1, force => true)")?;
     let (_, from, to) = session.call_of("create", &plan::create(&QUEUES[queue]), &[], true)?;
     session.note(What::Queue { queue, verb: "create" }, from, to);
-    // Its bindings were dropped with it.
+    // The queue's bindings were dropped with it.
     for binding in plan::BINDINGS.iter().filter(|binding| binding.queue == QUEUES[queue].name) {
         session.call_of("bind", &binding.sql(), &[], true)?;
     }
     Ok(())
 }
 
-/// Ends prepared transactions, some after a while.
+/// Ends prepared transactions, some of them after a while.
 pub fn notary(session: &mut Session<'_>) {
     let torture = session.torture;
     session.go_on(

@@ -1,4 +1,4 @@
-//! What is said on the command line.
+//! The options of the command line.
 
 use clap::{Parser, ValueEnum};
 use queue_tests::random;
@@ -7,16 +7,16 @@ use queue_tests::random;
 #[derive(Debug, Parser)]
 #[command(name = "torture")]
 pub struct Options {
-    /// How long it works before everything is checked; 0.5 is half a minute
+    /// Minutes of work before everything is checked; 0.5 is half a minute
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     pub minutes: f64,
-    /// Plans of clients and faults are made from it; without, the clock's, and it is printed
+    /// Seed of the plans of clients and faults; without one, the clock gives it, and it is printed
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Leaves out: crashes, promotions, delays, beside, topics, or a queue by its name; several with commas
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     pub without: Vec<String>,
-    /// The work goes to these queues alone
+    /// Uses only these queues
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     pub only: Vec<String>,
     /// A short run for one kind of promises, which the server's tests make
@@ -24,14 +24,14 @@ pub struct Options {
     pub preset: Option<Preset>,
 }
 
-/// What a preset leaves out, and the queues that its work goes to.
+/// A preset. It leaves some faults out, and uses some of the queues.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Preset {
     /// Transactions roll back, and connections end
     Sessions,
-    /// As `sessions`, and the server is ended again and again
+    /// Like `sessions`, and the server is ended again and again
     Crashes,
-    /// As `sessions`, in queues with limits
+    /// Like `sessions`, in queues with limits
     Limits,
 }
 
@@ -67,7 +67,7 @@ impl Options {
         self.seed.unwrap_or_default()
     }
 
-    /// Whether this kind of trouble, or this queue, is a part of the run.
+    /// Returns true if this kind of trouble, or this queue, is a part of the run.
     pub fn has(&self, word: &str) -> bool {
         !self.without.iter().any(|without| without == word)
     }

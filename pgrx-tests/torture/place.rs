@@ -1,6 +1,5 @@
-//! Where the run takes place: the primary of the moment and its standby. After a promotion the run goes on at what was
-//! the standby. With a standby there commits are synchronous, so that what was answered as committed outlives a
-//! promotion.
+//! Where the run takes place: the current primary and its standby. After a promotion the run continues on the former
+//! standby. With a standby, commits are synchronous, so that a commit that was answered outlives a promotion.
 
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
@@ -11,13 +10,13 @@ use queue_tests::{Cluster, wait};
 
 pub const DATABASE: &str = "app";
 
-/// What clients call themselves.
+/// The application name of clients.
 pub const CLIENT: &str = "torture";
 
 pub struct Place {
     primary: RwLock<Arc<Cluster>>,
     standby: Mutex<Option<Cluster>>,
-    /// The logs of servers that have gone.
+    /// The logs of servers that are gone.
     logs: Mutex<Vec<String>>,
 }
 
@@ -30,12 +29,12 @@ impl Place {
         Arc::clone(&self.primary.read().unwrap())
     }
 
-    /// A client's connection, if the server accepts one now.
+    /// Returns a client's connection, if the server accepts one now.
     pub fn connect(&self, name: &str) -> Option<Client> {
         self.connect_and_hear(name, |_| {})
     }
 
-    /// As `connect`, with a handler for notices and warnings.
+    /// Does what `connect` does, with a handler for notices and warnings.
     pub fn connect_and_hear(&self, name: &str, hear: impl Fn(DbError) + Send + Sync + 'static) -> Option<Client> {
         let mut config = self.primary().config();
         config.dbname(DATABASE).application_name(name).connect_timeout(Duration::from_secs(5)).notice_callback(hear);
@@ -47,7 +46,7 @@ impl Place {
         wait::within("the server takes connections", Duration::from_secs(60), || self.connect(name))
     }
 
-    /// Makes a standby, and commits synchronous.
+    /// Makes a standby, and makes commits synchronous.
     pub fn add_standby(&self) {
         let primary = self.primary();
         let standby = primary.standby();
@@ -57,7 +56,7 @@ impl Place {
         wait::within("the standby is synchronous", Duration::from_secs(60), || {
             client.query_opt("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'", &[]).expect("the standbys")
         });
-        // Transactions committed just before did not wait for it.
+        // Transactions that committed just before this did not wait for the standby.
         standby.wait_replayed(&primary);
         *self.standby.lock().unwrap() = Some(standby);
     }
@@ -66,7 +65,7 @@ impl Place {
         self.standby.lock().unwrap().is_some()
     }
 
-    /// Ends the primary with `end` and continues on the standby. Returns false if there is none.
+    /// Ends the primary with `end` and continues on the standby. Returns false if there is no standby.
     pub fn promote(&self, end: impl FnOnce(&Cluster)) -> bool {
         let Some(standby) = self.standby.lock().unwrap().take() else { return false };
         let old = self.primary();
@@ -79,7 +78,7 @@ impl Place {
         true
     }
 
-    /// The logs of all servers, each separately: former ones, the standby, the primary.
+    /// Returns the logs of all servers, each separately: former servers, the standby, the primary.
     pub fn logs(&self) -> Vec<String> {
         let mut logs = self.logs.lock().unwrap().clone();
         logs.extend(self.standby.lock().unwrap().as_ref().map(Cluster::log));
@@ -87,7 +86,7 @@ impl Place {
         logs
     }
 
-    /// Keeps the servers' folders, and returns where they are.
+    /// Keeps the servers' folders, and returns their paths.
     pub fn keep(self) -> Vec<String> {
         let mut kept = Vec::new();
         if let Ok(primary) = Arc::try_unwrap(self.primary.into_inner().unwrap()) {

@@ -5,7 +5,7 @@ use queue_tests::random::Random;
 /// How the jobs of a queue are made and checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Priorities and delays; order by priority and age.
+    /// Priorities and delays, with order by priority and age.
     Plain,
     /// Groups with `strict_order`.
     Strict,
@@ -25,13 +25,13 @@ pub enum Kind {
     Staged,
     /// Few attempts, and a dead letter queue.
     Mortal,
-    /// Dead-letter copies of the mortal jobs.
+    /// A dead letter queue for the mortal jobs.
     Morgue,
-    /// Nothing is kept.
+    /// The queue keeps no ended jobs.
     Brief,
-    /// Dropped and created again.
+    /// The queue is dropped and created again.
     Coming,
-    /// Schedules enqueue there.
+    /// Schedules enqueue into the queue.
     Ticking,
     /// Jobs with predecessors.
     Chained,
@@ -56,15 +56,15 @@ pub struct Queue {
     pub group_rate: Option<usize>,
     /// `max_waiting`.
     pub waiting: Option<usize>,
-    /// Settings that a manager makes now and then. No limit gets higher and no lease shorter, so checkers need not know
+    /// Settings that a manager makes now and then. They raise no limit and shorten no lease, so checkers need not know
     /// when.
     pub changes: &'static [&'static str],
 }
 
-/// The topic to which everything is published.
+/// The topic of all events.
 pub const TOPIC: &str = "events";
 
-/// The keys of what is published.
+/// The keys of the events.
 pub const KEYS: &[&str] = &["", "mail", "mail.big", "order.big", "order.small"];
 
 /// A binding of the topic. The keys that its pattern matches are listed by hand, independently of the server.
@@ -80,7 +80,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// The statement that makes it.
+    /// Returns the statement that makes the binding.
     pub fn sql(&self) -> String {
         let Self { queue, pattern, options, on_full, .. } = self;
         format!("SELECT queue.bind('{TOPIC}', '{queue}', '{pattern}', on_full => '{on_full}'{options})")
@@ -110,7 +110,7 @@ pub const BINDINGS: &[Binding] = &[
 /// The `rate_period` of queues that have a rate, in microseconds.
 pub const RATE_PERIOD: i64 = 500_000;
 
-/// Stages of the queue that has them always, the last one at the end.
+/// The stages of the queue that always has stages, with the last stage at the end.
 pub const STAGES: [&str; 3] = ["pick", "pack", "send"];
 
 const LEASES: &[&str] = &["lease => '3 s'", "lease => '4 s'"];
@@ -188,7 +188,7 @@ pub const QUEUES: &[Queue] = &[
     },
 ];
 
-/// Options of all queues, unless they say otherwise. Jobs die only for lack of attempts or on request, and nothing
+/// Options of all queues that do not set them otherwise. Jobs die only for lack of attempts or on request, and no job
 /// expires.
 pub const COMMON: [(&str, &str); 6] = [
     ("max_attempts", "1000000"),
@@ -199,7 +199,7 @@ pub const COMMON: [(&str, &str); 6] = [
     ("dead_retention", "'-1'"),
 ];
 
-/// The statement that makes the queue.
+/// Returns the statement that makes the queue.
 pub fn create(queue: &Queue) -> String {
     let mut sql = format!("SELECT queue.create('{}'", queue.name);
     for (option, value) in COMMON {
@@ -213,7 +213,7 @@ pub fn create(queue: &Queue) -> String {
     sql + ")"
 }
 
-/// Lines of postgresql.conf: little memory, small segments. The seed decides how little.
+/// Returns lines of postgresql.conf: little memory and small segments. The seed decides how little and how small.
 pub fn settings(random: &mut Random) -> Vec<String> {
     let mut lines: Vec<String> = [
         "max_connections = 80",

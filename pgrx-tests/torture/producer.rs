@@ -1,4 +1,5 @@
-//! Producers: all forms of enqueueing, in transactions of any level, with savepoints, rolled back, prepared.
+//! Producers: they enqueue in all forms, in transactions of any isolation level, with savepoints, and roll back or
+//! prepare some of them.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
 use crate::{flows, topics};
 
-/// About this many jobs wait at most.
+/// The number of waiting jobs above which producers pause.
 const BACKLOG: i64 = 500;
 
 pub fn run(session: &mut Session<'_>) {
@@ -23,7 +24,7 @@ fn step(session: &mut Session<'_>) -> Done {
         thread::sleep(Duration::from_millis(10));
         return Ok(());
     }
-    // Consumers keep up, also in a build without optimisation.
+    // The pause lets consumers keep up, even in a build without optimisation.
     thread::sleep(Duration::from_millis(session.random.below(20)));
     if session.random.percent(30) {
         let number = session.begin_alone();
@@ -46,7 +47,7 @@ fn step(session: &mut Session<'_>) -> Done {
     session.end(15).map(drop)
 }
 
-/// A predecessor: mostly a job of this transaction, sometimes any job.
+/// Returns a predecessor: mostly a job of this transaction, sometimes any job.
 fn predecessor(session: &mut Session<'_>) -> Option<i64> {
     let own: Vec<i64> = session.enqueued().collect();
     if !own.is_empty() && session.random.percent(70) {
@@ -56,7 +57,7 @@ fn predecessor(session: &mut Session<'_>) -> Option<i64> {
     torture.some_job(&mut session.random).map(|(_, job)| job)
 }
 
-/// One call of one form of enqueue. `witness`: the call is a deal of its own.
+/// Makes one call of one form of enqueue. `witness`: the call is a deal of its own.
 fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     if session.random.percent(10) && topics::are_there(session) {
         return topics::publish(session, witness);
@@ -91,7 +92,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         Kind::Timed => random.one_of(&["skip", "replace", "error"]),
         _ => random.one_of(&["skip", "replace", "rerun", "rerun", "error"]),
     };
-    // Now and then an older version comes later.
+    // Some older versions come after newer ones.
     let version = (kind == Kind::Versioned).then(|| now() - random.one_of(&[0, 0, 100_000, 2_000_000]));
     let unique_for = (kind == Kind::Timed).then(|| random.one_of(&[100_000, 500_000, 2_000_000]));
     // Another call may change the lease of a job with a key.
@@ -104,7 +105,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     }
     let random = &mut session.random;
     let upon = random.one_of(&["completed", "completed", "any", "failed", "ended"]);
-    // Without predecessors other values are refused.
+    // Without predecessors the server refuses other values.
     let upon = if after.is_empty() { "completed" } else { upon };
     let stage = (kind == Kind::Staged && random.percent(15)).then(|| random.one_of(&STAGES));
     let many = match (key.is_some(), random.below(10)) {
@@ -114,7 +115,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     };
     let base = format!("{:012x}", random.next() & 0xffff_ffff_ffff);
     let tokens: Vec<String> = (0..many as usize).map(|n| token(&base, n, lease)).collect();
-    // Now and then a payload so large that it is stored once for all attempts.
+    // Some payloads are so large that they are stored once for all attempts.
     let ballast = if random.percent(3) { "x".repeat(3000) } else { String::new() };
     let payload = |(n, token)| json!({"token": token, "ballast": ballast, "cost": 1 + n % 5});
     let payloads: Vec<serde_json::Value> = tokens.iter().enumerate().map(payload).collect();

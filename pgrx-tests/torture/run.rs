@@ -1,4 +1,5 @@
-//! One run: sets up, runs all clients and faults for the time, drains the queues with honest workers, and checks.
+//! One run: it sets up the servers, runs all clients and faults for the time, drains the queues with honest workers,
+//! and checks.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -38,7 +39,7 @@ const CLIENTS: &[(&str, usize, Work)] = &[
     ("administrator", 1, beside::administrate),
 ];
 
-/// The clients that go on until nothing is left.
+/// The clients that go on until no job is left.
 const LAST: [&str; 2] = ["worker", "notary"];
 
 /// How often each verb got each answer.
@@ -112,7 +113,7 @@ pub fn run(options: &Options) -> bool {
             }
             Err(_) => torture.find("a client gave up: see above".to_owned()),
         };
-        // Only when no client enqueues and no schedule resumes is the backlog final.
+        // The backlog is final only when no client enqueues and no schedule is resumed.
         let (last, first): (Vec<_>, Vec<_>) = threads.into_iter().partition(|(name, _)| LAST.contains(name));
         first.into_iter().for_each(&mut end);
         drain(torture);
@@ -132,7 +133,7 @@ pub fn run(options: &Options) -> bool {
 fn set_up(cluster: &Cluster) {
     let mut client = cluster.create_database(DATABASE);
     let mut run = |sql: &str| client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    // Without keys, so that doubles are counted and not prevented.
+    // The tables have no keys, so that doubles are counted and not prevented.
     run("CREATE TABLE witness (deal bigint)");
     run("CREATE TABLE effect (attempt bigint, job_id bigint)");
     for queue in QUEUES {
@@ -145,7 +146,7 @@ fn set_up(cluster: &Cluster) {
     run(&format!("SELECT queue.schedule('tick', 'ticking', every => '{} ms', missed => 'all')", check::TICK_MS));
 }
 
-/// Waits, twice, until no job lives: what the worker was about to do is done in between.
+/// Waits until no job lives, then does the worker's duties, and waits again.
 fn drain(torture: &Torture) {
     let living = "SELECT (SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running'))
                       + (SELECT count(*) FROM pg_prepared_xacts)";
@@ -227,7 +228,7 @@ fn report(counts: &Counts, faults: &BTreeMap<String, u64>, ledger: &Ledger) {
     println!("transactions: {}", ledger.deals.len());
 }
 
-/// Reports the findings, and in case of any keeps the servers' folders and the ledger.
+/// Reports the findings. If there are any, keeps the servers' folders and the ledger.
 fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool {
     let findings = torture.findings.into_inner().unwrap();
     if findings.is_empty() {
@@ -247,7 +248,7 @@ fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool 
         }
     }
     println!("kept: {}", kept.join(" "));
-    // Again at the very end: a cut output still has the last lines.
+    // The findings are printed again at the very end, because the last lines are still there if the output is cut.
     for finding in findings.iter().take(SHOWN) {
         println!("FOUND {}", short(finding));
     }

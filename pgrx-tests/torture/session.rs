@@ -1,4 +1,4 @@
-//! A client: its connection, its deals, its part of the ledger. An unexpected error is a finding.
+//! A client: its connection, its deals, and its part of the ledger. An unexpected error is a finding.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::shared::Torture;
 
 pub type Done<T = ()> = Result<T, Failure>;
 
-/// Isolation levels, the default more often than the others.
+/// Isolation levels. The default occurs more often than the others.
 const LEVELS: [&str; 4] = ["READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 pub struct Session<'a> {
@@ -24,21 +24,21 @@ pub struct Session<'a> {
     pub number: usize,
     pub random: Random,
     client: Option<Client>,
-    /// The deal that is open, if one is, and where its savepoints begin.
+    /// The open deal, if there is one, and the places where its savepoints begin.
     deal: Option<Deal>,
     savepoints: Vec<usize>,
-    /// When the call began whose error ended the open deal or its last savepoint. The server rolls back at the error,
-    /// before the client asks for it.
+    /// The beginning of the call whose error ended the open deal or its last savepoint. The server rolls back at the
+    /// error, before the client asks for it.
     failed_from: Option<i64>,
-    /// A verb of the open deal has read tables by SQL.
+    /// True if a verb of the open deal has read tables by SQL.
     has_read: bool,
     pub deals: Vec<Deal>,
-    /// How often each verb was answered how.
+    /// The number of answers of each kind to each verb.
     pub counts: BTreeMap<(String, String), u64>,
-    /// Numbers connections: state of the session that ends with its connection has this number.
+    /// The number of this connection. State that ends with the connection has this number.
     pub connections: u64,
-    /// The server warned that a commit may not have reached the standby: a cancel ended the wait for it, and not the
-    /// commit.
+    /// True if the server warned that a commit may not have reached the standby: a cancel ended the wait for the
+    /// standby, and not the commit.
     is_local: Arc<AtomicBool>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// After a failure: rolls back what is open.
+    /// Rolls back after a failure.
     fn abandon(&mut self, failure: &Failure) {
         if failure.is_lost {
             self.client = None;
@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
         *self.counts.entry((verb.to_owned(), answer.to_owned())).or_default() += 1;
     }
 
-    /// Counts a failed call, and reports unexpected errors. `from`: when it began.
+    /// Counts a failed call, and reports unexpected errors. `from`: the time at which the call began.
     fn failed(&mut self, verb: &str, e: &postgres::Error, is_coming: bool, from: i64) -> Failure {
         self.failed_from = self.deal.as_ref().map(|_| from);
         let client = self.client.as_ref().expect("a connection");
@@ -134,12 +134,12 @@ impl<'a> Session<'a> {
         failure
     }
 
-    /// A statement in the open deal, and how long it took.
+    /// Runs a statement in the open deal. Returns its rows, and the times before and after it.
     pub fn call(&mut self, verb: &str, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Done<(Vec<Row>, i64, i64)> {
         self.call_of(verb, sql, params, false)
     }
 
-    /// As `call`, for a queue that may be being dropped.
+    /// Does what `call` does, for a queue that may be being dropped.
     pub fn call_of(
         &mut self,
         verb: &str,
@@ -165,13 +165,13 @@ impl<'a> Session<'a> {
                 self.count(verb, "ok");
                 Ok(())
             }
-            // At the end of a deal the drop of a queue shows.
+            // A dropped queue may be noticed only at the end of a deal.
             Err(e) => Err(self.failed(verb, &e, true, from)),
         }
     }
 
-    /// The last statement of a transaction. If it is cancelled before it begins, the transaction stays open, so the
-    /// connection is closed.
+    /// Runs the last statement of a transaction. If it is cancelled before it begins, the transaction stays open, so
+    /// the connection is closed.
     fn last(&mut self, verb: &str, sql: &str) -> Done {
         let done = self.plain(verb, sql);
         if done.as_ref().is_err_and(|failure| failure.code == "57014") {
@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
         self.deal.as_mut().expect("an open deal").facts.push(Fact { what, from, to, undone: None });
     }
 
-    /// The jobs that the open deal has enqueued.
+    /// Returns the jobs that the open deal has enqueued.
     pub fn enqueued(&self) -> impl Iterator<Item = i64> {
         let facts = self.deal.iter().flat_map(Deal::kept);
         facts.filter_map(|fact| if let What::Enqueued(job) = &fact.what { Some(job.id) } else { None })
@@ -198,7 +198,7 @@ impl<'a> Session<'a> {
         number
     }
 
-    /// Ends a deal without a block, by the result of its statement.
+    /// Ends a deal without a transaction block, according to the result of its statement.
     pub fn end_alone(&mut self, done: &Done, from: i64) {
         let (fate, is_cut) = match done {
             Ok(()) => (Fate::Committed, false),
@@ -260,7 +260,7 @@ impl<'a> Session<'a> {
         self.call("witness", "INSERT INTO witness VALUES ($1)", &[&number]).map(drop)
     }
 
-    /// Commits the deal. An error closes it, too: its fate is known, or will be.
+    /// Commits the deal. An error also closes the deal: its fate is known, or will be known.
     pub fn commit(&mut self) -> Done {
         self.leave_witness()?;
         let from = now();
@@ -287,14 +287,14 @@ impl<'a> Session<'a> {
         self.commit().map(|()| true)
     }
 
-    /// Prepares the deal, and commits or rolls it back after a while, on another connection if need be.
+    /// Prepares the deal, and commits it or rolls it back after a while, on another connection if necessary.
     pub fn end_in_two_phases(&mut self) -> Done {
         self.leave_witness()?;
         let gid = format!("deal {}", self.deal.as_ref().expect("an open deal").number);
         let from = now();
         self.deal.as_mut().expect("an open deal").prepared = true;
         let done = self.last("prepare", &format!("PREPARE TRANSACTION '{gid}'"));
-        // Its fate is unknown until another session has ended it.
+        // The fate of the deal is unknown until another session has ended it.
         match &done {
             Ok(()) => self.close(Fate::Unknown, false, from),
             Err(failure) => self.close(if failure.is_lost { Fate::Unknown } else { Fate::RolledBack }, true, from),
@@ -302,7 +302,7 @@ impl<'a> Session<'a> {
         done
     }
 
-    /// A statement outside of any deal, which leaves no fact.
+    /// Runs a statement outside of any deal. It leaves no fact.
     pub fn aside(&mut self, verb: &str, sql: &str) -> Done<Vec<Row>> {
         self.call_of(verb, sql, &[], false).map(|(rows, ..)| rows)
     }

@@ -1,4 +1,4 @@
-//! What all threads of a run share.
+//! The state that all threads of a run share.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,37 +15,37 @@ use crate::plan::{Kind, QUEUES};
 /// More findings than this are counted and not shown.
 pub const SHOWN: usize = 40;
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub struct Torture {
     pub options: Options,
     pub place: Place,
     pub is_over: AtomicBool,
     pub is_drained: AtomicBool,
-    /// About how many jobs wait, committed or not.
+    /// About how many jobs wait, including uncommitted ones.
     pub waiting: AtomicI64,
     /// Jobs of all queues that managers may change.
     pub jobs: Mutex<VecDeque<(usize, i64)>>,
-    /// Flows to add members to.
+    /// Flows to which members may be added.
     pub flows: Mutex<VecDeque<i64>>,
     pub findings: Mutex<Vec<String>>,
-    /// When the server lost its memory: from before its end until after its next start.
+    /// The times in which the server lost its memory, from before its end until after its next start.
     pub crashes: Mutex<Vec<(Micros, Micros)>>,
-    /// When another server took over.
+    /// The times in which another server took over.
     pub promotions: Mutex<Vec<(Micros, Micros)>>,
 }
 
 impl Torture {
-    /// Faults, producers and managers have ended.
+    /// True if faults, producers and managers have ended.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// All jobs have ended.
+    /// True if all jobs have ended.
     pub fn is_drained(&self) -> bool {
         self.is_drained.load(Ordering::Relaxed)
     }
 
-    /// From now on clients do nothing wrong.
+    /// True if clients must make no more mistakes.
     pub fn is_calm(&self) -> bool {
         self.is_over()
     }
@@ -58,7 +58,7 @@ impl Torture {
         self.waiting.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Stores the number of waiting jobs, as the server says.
+    /// Stores the number of waiting jobs that the server counts.
     pub fn set_waiting(&self, count: i64) {
         self.waiting.store(count, Ordering::Relaxed);
     }
@@ -71,17 +71,17 @@ impl Torture {
         findings.push(what);
     }
 
-    /// The server lost its memory between `from` and now.
+    /// Notes that the server lost its memory between `from` and now.
     pub fn note_crash(&self, from: Micros) {
         self.crashes.lock().unwrap().push((from, now()));
     }
 
-    /// Another server took over between `from` and now.
+    /// Notes that another server took over between `from` and now.
     pub fn note_promotion(&self, from: Micros) {
         self.promotions.lock().unwrap().push((from, now()));
     }
 
-    /// A queue of a wanted kind that is a part of the run.
+    /// Returns a queue of a wanted kind that is a part of the run.
     pub fn pick(&self, random: &mut Random, is_wanted: impl Fn(Kind) -> bool) -> Option<usize> {
         let is_there = |name: &str| {
             self.options.has(name)

@@ -1,5 +1,5 @@
-//! Topics: an event has a job in each queue that is bound to its key, and in no other. A binding that comes and goes
-//! has its copies or not, as a whole.
+//! Topics: an event has a job in each queue that is bound to its key, and in no other queue. If a binding comes and
+//! goes, an event has all of its copies or none.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn position(name: &str) -> usize {
     QUEUES.iter().position(|queue| queue.name == name).expect("a queue that is bound")
 }
 
-/// One call of `publish` or `publish_many`. `witness`: the call is a deal of its own.
+/// Makes one call of `publish` or `publish_many`. `witness`: the call is a deal of its own.
 pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let random = &mut session.random;
     let is_many = random.percent(20);
@@ -25,7 +25,7 @@ pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let keys: Vec<&str> = (0..events).map(|_| random.one_of(KEYS)).collect();
     let groups: Vec<String> = keys.iter().map(|_| format!("g{}", random.below(6))).collect();
     let priority = if random.percent(50) { 0 } else { random.between(-2, 2) as i32 };
-    // In these runs strict order has no delays.
+    // Jobs of queues with strict order have no delays in these runs.
     let has_key = |b: &Binding| keys.iter().any(|key| b.keys.contains(key));
     let is_strict = BINDINGS.iter().any(|b| QUEUES[position(b.queue)].kind == Kind::Strict && has_key(b));
     let delay = if is_strict { None } else { random.one_of(&[None, None, None, Some("20 ms"), Some("300 ms")]) };
@@ -80,7 +80,7 @@ pub fn publish(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     Ok(())
 }
 
-/// Says how a set of queues differs from that of the key.
+/// Returns how a set of queues differs from the queues of the key.
 pub fn wrong(key: &str, names: &[String]) -> Option<String> {
     let count = |queue: &str| names.iter().filter(|name| *name == queue).count();
     let binding = BINDINGS.iter().find(|binding| {
@@ -99,7 +99,7 @@ pub fn wrong(key: &str, names: &[String]) -> Option<String> {
 }
 
 fn payload(session: &mut Session<'_>, token: &str, group: &str) -> serde_json::Value {
-    // Now and then so large that it is stored once for all copies.
+    // Some payloads are so large that they are stored once for all copies.
     let ballast = if session.random.percent(30) { "x".repeat(3000) } else { String::new() };
     json!({"token": token, "group": group, "ballast": ballast})
 }
@@ -111,7 +111,7 @@ fn witnessed(sql: &str, witness: Option<i64>) -> String {
     }
 }
 
-/// Removes and adds a binding beside publishers.
+/// Removes a binding and adds it again while publishers run.
 pub fn rebind(session: &mut Session<'_>) -> Done {
     let unsure: Vec<_> = BINDINGS.iter().filter(|binding| !binding.is_sure && binding.on_full == "keep").collect();
     let binding = session.random.one_of(&unsure);

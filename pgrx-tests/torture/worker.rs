@@ -1,4 +1,4 @@
-//! Workers: all ways of claiming, and all ways to end an attempt, correctly or not, in time or late.
+//! Workers: they claim in all ways, and end attempts in all ways, correctly or not, in time or late.
 
 use std::thread;
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn step(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
     Ok(())
 }
 
-/// At the end of the run: claims and completes what is left.
+/// Claims and completes the remaining jobs at the end of the run.
 fn honest(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
     let mut all = std::mem::take(held);
     for queue in 0..QUEUES.len() {
@@ -86,7 +86,7 @@ fn honest(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
     Ok(())
 }
 
-/// Claims in one of the ways there are.
+/// Claims in one of several ways.
 fn claim(
     session: &mut Session<'_>,
     new: &mut Vec<Held>,
@@ -98,7 +98,7 @@ fn claim(
     let Some(first) = torture.pick(&mut session.random, |_| true) else { return Ok(()) };
     let random = &mut session.random;
     let mut queues = vec![first];
-    // A queue that is sometimes dropped is claimed alone: an error about one queue fails the whole claim.
+    // A queue that is sometimes dropped is claimed alone, because an error about one queue fails the whole claim.
     if random.percent(15) && QUEUES[first].kind != Kind::Coming {
         queues.extend(torture.pick(random, |kind| kind != Kind::Coming).filter(|queue| *queue != first));
     }
@@ -118,7 +118,7 @@ fn claim(
     claim_of(session, &queues, many, lease, new, &mut passing, witness, wait, disconnect)
 }
 
-/// True if `complete` may end it: with stages only in the last one.
+/// True if `complete` may end the attempt: a queue with stages allows it only in the last stage.
 fn is_last(one: &Held) -> bool {
     one.stage.is_none() || one.stage.as_deref() == STAGES.last().copied()
 }
@@ -154,7 +154,8 @@ fn claim_of(
              disconnect => $6::text::interval, completed => $7{linger})"
     );
     let mut params: Vec<&(dyn ToSql + Sync)> = vec![&names, &many, &wait, &interval, &worker, &span, &completed];
-    // Statements after the claim: a claim sleeps only in a transaction that has written nothing.
+    // The witness and the completions come after the claim, because a claim sleeps only in a transaction that has
+    // written nothing.
     let mut writes = Vec::new();
     writes.extend(witness.map(|number| format!("w AS (INSERT INTO witness VALUES ({number}))")));
     if !passing.is_empty() {
@@ -237,7 +238,7 @@ fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, disconnect: 
     }
 }
 
-/// Claim, effect and completion in one transaction.
+/// Claims a job, writes its effect and completes it in one transaction.
 fn in_one_transaction(session: &mut Session<'_>) -> Done {
     let by_snapshot = session.begin()?;
     let mut new = Vec::new();
@@ -257,10 +258,10 @@ fn in_one_transaction(session: &mut Session<'_>) -> Done {
     session.end(20).map(drop)
 }
 
-/// Ends these in one transaction, or separately, or not at all.
+/// Ends these attempts in one transaction, or separately, or not at all.
 fn end_some(session: &mut Session<'_>, some: &[Held]) -> Done {
     match session.random.below(10) {
-        // The lease expires.
+        // The worker waits until the lease expires.
         0 => Ok(()),
         1..4 => {
             for one in some {
@@ -284,7 +285,7 @@ fn end_some(session: &mut Session<'_>, some: &[Held]) -> Done {
     }
 }
 
-/// Ends each by its own call. A failed end is undone by its savepoint.
+/// Ends each attempt by its own call. A failed end is undone by its savepoint.
 fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
     for one in some {
         session.within_savepoint(3, |session| {
@@ -302,7 +303,7 @@ fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
                 23..45 if may_wait => flows::suspend(session, one),
                 0..12 => fail(session, one),
                 12..20 => release(session, one),
-                // Claimed and kept.
+                // The worker keeps the attempt.
                 20..23 => Ok(()),
                 _ => finish(session, one),
             }
@@ -311,7 +312,7 @@ fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// True if steps are noted for jobs of its queue: jobs do not run again under the same id there.
+/// True if steps are noted for jobs of the attempt's queue. Jobs of these queues do not run again under the same id.
 fn has_steps(one: &Held) -> bool {
     matches!(
         QUEUES[one.queue].kind,
@@ -319,7 +320,7 @@ fn has_steps(one: &Held) -> bool {
     )
 }
 
-/// Completes it and writes the effect. Advances it if there is another stage.
+/// Completes the attempt and writes its effect. Advances the job if there is another stage.
 fn finish(session: &mut Session<'_>, one: &Held) -> Done {
     if !is_last(one) {
         return advance(session, one);
@@ -337,7 +338,7 @@ fn finish(session: &mut Session<'_>, one: &Held) -> Done {
     Ok(())
 }
 
-/// As `finish`, in one statement, a deal of its own.
+/// Does what `finish` does, in one statement that is a deal of its own.
 fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
     let (verb, end, effect) = if is_last(one) {
         let effect = format!(", e AS (INSERT INTO effect VALUES ({}, {}))", one.attempt, one.job);
@@ -349,7 +350,7 @@ fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
     let called = now();
     let answer = session.call_of(verb, &sql, &[&one.attempt], QUEUES[one.queue].kind == Kind::Coming);
     if answer.as_ref().is_err_and(|failure| failure.is_lost) {
-        // It counts if the witness exists.
+        // The end counts if the witness exists.
         session.note(What::Ended { attempt: one.attempt, job: one.job, end }, called, now());
     }
     let (_, from, to) = refused(session, one, answer)?;
@@ -359,7 +360,7 @@ fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
 }
 
 fn advance(session: &mut Session<'_>, one: &Held) -> Done {
-    // To any stage, also an earlier one, while there is time.
+    // The job advances to any stage, even an earlier one, as long as the run is not ending.
     let stage = (!session.torture.is_calm() && session.random.percent(20)).then(|| session.random.one_of(&STAGES));
     let sql = "SELECT queue.advance($1, $2)";
     let answer = session.call("advance", sql, &[&one.attempt, &stage]);
@@ -436,7 +437,7 @@ fn extend_many(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// Returns each answer of a verb for many with its attempt. There is one for each attempt.
+/// Returns each answer of a verb for many with its attempt. There must be one answer for each attempt.
 fn answered<'a>(session: &Session<'_>, verb: &str, rows: &'a [Row], some: &'a [Held]) -> Vec<(&'a Row, &'a Held)> {
     let mut left: Vec<&Held> = some.iter().collect();
     let mut pairs = Vec::new();
@@ -463,7 +464,7 @@ fn note_refusal(session: &mut Session<'_>, verb: &str, one: &Held, outcome: &str
             true
         }
         "busy" => true,
-        // Stages may have changed.
+        // The queue's stages may have changed.
         "refused" => QUEUES[one.queue].kind == Kind::Coming,
         _ => false,
     };
@@ -472,7 +473,7 @@ fn note_refusal(session: &mut Session<'_>, verb: &str, one: &Held, outcome: &str
     }
 }
 
-/// Ends these by one call of a verb for many.
+/// Ends these attempts by one call of a verb for many.
 fn end_many(session: &mut Session<'_>, some: &[Held]) -> Done {
     if session.random.percent(40) {
         return end_batch(session, some);
@@ -495,7 +496,7 @@ fn end_many(session: &mut Session<'_>, some: &[Held]) -> Done {
     Ok(())
 }
 
-/// Ends each of these in a way of its own by one call.
+/// Ends these attempts by one call, each in a different way.
 fn end_batch(session: &mut Session<'_>, some: &[Held]) -> Done {
     let mut planned = Vec::new();
     let mut ends = Vec::new();

@@ -296,7 +296,7 @@ mod tests {
         #![proptest_config(crate::cases(2000))]
 
         #[test]
-        fn a_batch_does_what_its_calls_would_one_after_the_other(stored in all_stored(), calls in calls(1)) {
+        fn a_batch_has_the_effect_of_single_calls_in_order(stored in all_stored(), calls in calls(1)) {
             let mut after = stored.clone();
             let one_by_one: Result<Vec<i64>, (usize, i64)> = calls
                 .iter()

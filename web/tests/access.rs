@@ -234,7 +234,7 @@ fn the_database_checks_passwords() {
     let with = |path: &str| web.send("GET", path, &[("cookie", &kept)], "");
     assert_eq!(with("/api/session").ok()["role"], "ada");
     assert_eq!(with("/api/overview").ok()["queues"][0]["queue"], "q");
-    // A role that is locked out of the database loses its open session, too.
+    // If a role may not connect to the database any more, its open session ends too.
     client.run("ALTER ROLE ada NOLOGIN");
     let locked_out = || wait::until("locked out", || Some(with("/api/overview")).filter(|answer| answer.status == 403));
     assert!(locked_out().refused(403).contains("may not log in any more"));
@@ -283,7 +283,7 @@ fn without_viewers_the_dashboard_sends_no_statement() {
         let (kind, data) = events.next().unwrap();
         assert_eq!((kind.as_str(), &data["queues"][0]["queue"]), ("overview", &json!("q")), "{data}");
     }
-    // One session asks for all three streams.
+    // One database session serves all three streams.
     assert_eq!(client.value::<i64>(sessions), 1);
     client.run("SELECT queue.create('new')");
     for events in &mut looks {
@@ -291,7 +291,7 @@ fn without_viewers_the_dashboard_sends_no_statement() {
     }
     drop(looks);
     let last = "SELECT max(query_start)::text FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%'";
-    // A running poll ends. After it there is none for two seconds.
+    // A running poll may end. After it no poll runs for two seconds.
     wait::until("nothing runs", || {
         let before: Option<String> = client.value(last);
         client.run("SELECT pg_sleep(2.5)");
@@ -313,7 +313,7 @@ fn the_dashboard_recovers_from_a_restart_of_the_server() {
     cluster.start_again();
     while events.next().unwrap().0 != "overview" {}
     wait::until("it answers", || (web.get("/api/overview").status == 200).then_some(()));
-    // Open streams do not delay the end.
+    // Open streams do not delay the end of the program.
     assert!(web.terminate());
     while events.next().is_some() {}
 }
@@ -326,7 +326,7 @@ fn requests_to_a_server_that_hangs_are_refused_in_time() {
     let mut web = Web::start(&cluster, &["--connections", "2", "--allow-actions"]);
     let mut events = web.events(&[]);
     assert_eq!(events.next().unwrap().0, "overview");
-    // All processes but the postmaster stop: connections stay open, and get no answer.
+    // All processes except the postmaster stop. Connections stay open and get no answer.
     let held: Vec<i32> = cluster.processes().into_iter().filter(|pid| cluster.signal_if_there("STOP", *pid)).collect();
     assert!(!held.is_empty());
     let trouble = std::iter::from_fn(|| events.next()).find(|(kind, _)| kind == "trouble").expect("a word of it");

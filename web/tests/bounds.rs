@@ -1,4 +1,4 @@
-//! Limits of what one viewer, or a stranger, can use: memory, connections, streams, statements.
+//! Limits of what one viewer or a stranger can use: memory, connections, streams, statements.
 
 use std::io::{ErrorKind, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ fn endless(name: &str) -> String {
     format!("{}@ == \"{name}\"{}", "exists($.** ? (".repeat(8), "))".repeat(8))
 }
 
-/// Returns whether the peer closes the connection before a read times out.
+/// Returns true if the peer closes the connection before a read times out.
 fn is_closed(stream: &mut dyn Stream) -> bool {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {

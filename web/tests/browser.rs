@@ -16,20 +16,20 @@ use queue_tests::wait;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// How long something may take to be shown: it matters to a test that fails only. On a busy machine a look at the
-/// database may take 2 s, and then the page rests for 98 s.
+/// How long something may take to appear. Only a failing test waits this long. On a busy machine a query may take 2 s,
+/// and the page then rests for 98 s.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 pub struct Browser {
     driver: Child,
-    /// What the browser keeps, from nothing to nothing.
+    /// The browser's own files. Each browser begins with an empty folder and removes it.
     profile: PathBuf,
     runtime: Runtime,
     client: Client,
     site: String,
 }
 
-/// A command of chromium-driver's own.
+/// A command that only chromium-driver has.
 #[derive(Debug)]
 struct Chromium(&'static str, Value);
 
@@ -43,7 +43,7 @@ impl WebDriverCompatibleCommand for Chromium {
     }
 }
 
-/// Starts chromedriver. Returns the process, its port, and what it goes on to say.
+/// Starts chromedriver. Returns the process, its port and the rest of its output.
 fn start_driver() -> Option<(Child, u16, Lines<BufReader<ChildStdout>>)> {
     let mut driver = Command::new("chromedriver")
         .args(["--port=0"])
@@ -72,9 +72,9 @@ impl Browser {
             std::thread::current().id()
         ));
         std::fs::create_dir_all(&profile).expect("a folder for the browser");
-        // Port 0 is one that is free for IPv6; if IPv4 has it in use, chromedriver ends.
+        // chromedriver picks a port that is free for IPv6. If the port is in use for IPv4, chromedriver ends.
         let (driver, port, said) = (0..10).find_map(|_| start_driver()).expect("the port of chromedriver");
-        // It must be able to go on talking.
+        // Reads the rest of its output, so that it never blocks.
         std::thread::spawn(move || said.for_each(drop));
         let args = [
             "--headless",
@@ -133,17 +133,17 @@ impl Browser {
         );
     }
 
-    /// Goes to a page, such as `#/errors`, as by its address.
+    /// Goes to a page, such as `#/errors`, as if its address were typed.
     pub fn go(&self, page: &str) {
         self.run(self.client.goto(&format!("{}{page}", self.site)));
     }
 
-    /// Has a script run before those of each page that is loaded from now on.
+    /// Makes the browser run a script before those of each page that is loaded later.
     pub fn before_each_page(&self, script: &str) {
         self.protocol("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": script }));
     }
 
-    /// What the page says.
+    /// Returns the text of the page.
     pub fn shown(&self) -> String {
         let text = self.runtime.block_on(self.client.execute("return document.body.innerText", vec![]));
         text.ok().and_then(|text| text.as_str().map(str::to_owned)).unwrap_or_default()
@@ -153,7 +153,7 @@ impl Browser {
         self.run(self.client.execute(script, vec![]))
     }
 
-    /// Waits until the page says something.
+    /// Waits until the page shows this text.
     pub fn wait_shown(&self, text: &str) {
         self.wait(&format!("the page shows {text:?}"), || self.shown().contains(text));
     }
@@ -162,7 +162,7 @@ impl Browser {
         self.wait(what, || self.script(script) == true);
     }
 
-    /// Waits for a fact. If it does not come, the failure says what the page shows, and what it has complained of.
+    /// Waits for a condition. A failure shows the page's text and its complaints.
     fn wait(&self, what: &str, fact: impl Fn() -> bool) {
         let seen = || format!("The page shows:\n{}\nComplaints: {:?}", self.shown(), self.complaints());
         wait::within_or_say(what, PATIENCE, || fact().then_some(()), seen);
@@ -174,7 +174,7 @@ impl Browser {
         self.runtime.block_on(found).unwrap_or_else(|e| panic!("{xpath}: {e:?}\n{}", self.shown()))
     }
 
-    /// Clicks it, when it can be clicked.
+    /// Clicks the element as soon as it can be clicked.
     pub fn click(&self, xpath: &str) {
         wait::within(&format!("{xpath} can be clicked"), PATIENCE, || {
             self.runtime.block_on(self.find(xpath).click()).ok()
@@ -194,7 +194,7 @@ impl Browser {
         ));
     }
 
-    /// Fills a field of the dialog or of the page, from its beginning if the page draws it anew meanwhile.
+    /// Fills a field of the dialog or of the page. Starts again if the page redraws it meanwhile.
     pub fn fill(&self, name: &str, text: &str) {
         let path = format!("//*[@name={}]", quoted(name));
         wait::within(&format!("{path} can be filled"), PATIENCE, || {
@@ -213,8 +213,8 @@ impl Browser {
         self.wait_script("the dialog is closed", "return !document.querySelector('dialog[open]')");
     }
 
-    /// Types as a person does: each key goes to what has the focus when it is pressed. (If the
-    /// element were asked for first, the page could redraw before the key comes.)
+    /// Presses keys as a person does. Each key goes to the element that has the focus at that moment. If the element
+    /// were looked up first, the page could redraw before the key comes.
     pub fn keys(&self, keys: &str) {
         let keys = keys.chars().fold(KeyActions::new("keyboard".to_owned()), |keys, value| {
             keys.then(KeyAction::Down { value }).then(KeyAction::Up { value })
@@ -226,7 +226,7 @@ impl Browser {
         self.keys(&String::from(char::from(key)));
     }
 
-    /// What has the focus, as people would call it.
+    /// Returns the name of the focused element, as people would call it.
     pub fn focus(&self) -> String {
         self.script(
             "return document.activeElement.innerText || document.activeElement.name || document.activeElement.tagName",
@@ -236,7 +236,7 @@ impl Browser {
         .to_owned()
     }
 
-    /// What the browser complained of since the last time.
+    /// Returns the browser's complaints since the last call.
     pub fn complaints(&self) -> Vec<String> {
         let log = self.chromium("se/log", json!({ "type": "browser" }));
         let lines = log.as_array().cloned().unwrap_or_default();
@@ -259,7 +259,7 @@ impl Drop for Browser {
     }
 }
 
-/// A string of XPath.
+/// Returns the text as a string of XPath.
 fn quoted(text: &str) -> String {
     assert!(!text.contains('\''), "{text}");
     format!("'{text}'")

@@ -1,4 +1,4 @@
-//! Each page and each verb in a browser: by mouse, and by keyboard alone.
+//! Each page and each verb in a browser, by mouse and by keyboard alone.
 
 use fantoccini::key::Key;
 use queue_tests::sql::Sql as _;
@@ -18,7 +18,7 @@ fn jobs_are_changed_by_clicks() {
         wait::until(&format!("{job} is {state}"), || (client.state(job) == state).then_some(()))
     };
 
-    // From the overview through the queue's dead jobs to one of them.
+    // Goes from the overview to the queue's dead jobs, and to one of them.
     browser.click("//main//a[@class='deadly']");
     browser.wait_shown("550 mailbox full");
     browser.click(&format!("//main//a[normalize-space()='{}']", scene.dead));
@@ -55,7 +55,7 @@ fn jobs_are_changed_by_clicks() {
     browser.answer("Run now");
     until_state(scene.scheduled, "ready");
 
-    // What runs is asked to stop; and ended only when that is said twice.
+    // A running job is asked to stop. It is ended only after a second click.
     browser.go(&format!("#/job?job={}", scene.running));
     browser.wait_shown("58.3 %");
     browser.wait_shown("extract");
@@ -95,7 +95,7 @@ fn queues_and_schedules_are_changed_by_clicks() {
     browser.answer("Change");
     is(&mut client, "max_running = 7 AND max_attempts = 20");
     browser.wait_closed();
-    // What the server refuses is said in its words, and the dialog stays.
+    // If the server refuses a change, the dialog shows the server's message and stays open.
     browser.press("Change");
     browser.fill("lease", "a while");
     browser.answer("Change");
@@ -109,7 +109,7 @@ fn queues_and_schedules_are_changed_by_clicks() {
         client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = 'mail' AND state = '{state}'"))
     };
 
-    // The dead of one error, from the errors.
+    // Retries the dead jobs of one error on the page of errors.
     browser.go("#/errors");
     browser.click("//main//tr[contains(., '550 mailbox full')]//button");
     browser.wait_shown("5 jobs.");
@@ -117,7 +117,7 @@ fn queues_and_schedules_are_changed_by_clicks() {
     browser.wait_shown("5 retried.");
     browser.answer("Close");
     assert_eq!(count(&mut client, "dead"), 4);
-    // Cancels all waiting jobs, and undoes it.
+    // Cancels all waiting jobs and undoes that.
     let waiting = count(&mut client, "ready");
     browser.go("#/queue?queue=mail&state=ready");
     browser.press("Cancel all …");
@@ -135,7 +135,7 @@ fn queues_and_schedules_are_changed_by_clicks() {
     browser.answer("Close");
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE priority = 9 AND state = 'ready'"), waiting);
 
-    // A search and its results.
+    // Searches, and changes the jobs found.
     browser.fill("value", "connection");
     browser.click("//form[@role='search']//button");
     browser.wait_shown("found");
@@ -164,7 +164,7 @@ fn queues_and_schedules_are_changed_by_clicks() {
 }
 
 #[test]
-fn the_keyboard_is_enough() {
+fn the_dashboard_can_be_used_by_keyboard_alone() {
     let (cluster, mut client) = place();
     let scene = scene(&mut client);
     let web = Web::start(&cluster, &["--allow-actions"]);
@@ -186,7 +186,7 @@ fn the_keyboard_is_enough() {
     browser.wait_shown("next row, row before");
     browser.key(Key::Escape);
     browser.wait_closed();
-    // To the first queue, and to its first job.
+    // Goes to the first queue and to its first job.
     browser.wait_shown("reporter-1");
     browser.keys("j");
     assert_eq!(browser.focus(), "mail");
@@ -195,7 +195,7 @@ fn the_keyboard_is_enough() {
     browser.keys("k");
     browser.key(Key::Enter);
     browser.wait_shown("Settings");
-    // By Tab to its first button, which asks; and the answer has the focus next.
+    // Tab leads to the first button, which opens a dialog. The dialog's button then has the focus.
     let tab_to = |label: &str| {
         for _ in 0..80 {
             if browser.focus() == label {
@@ -214,7 +214,7 @@ fn the_keyboard_is_enough() {
         client.value::<bool>("SELECT is_paused FROM queue.queues WHERE queue_name = 'mail'").then_some(())
     });
     browser.wait_closed();
-    // To a job by its number.
+    // Goes to a job by its number.
     browser.keys("go");
     browser.wait_shown("reporter-1");
     browser.keys("/");
@@ -259,7 +259,7 @@ fn a_viewer_logs_in_and_out() {
 }
 
 #[test]
-fn a_dashboard_that_only_shows_has_no_buttons_for_more() {
+fn a_dashboard_without_allow_actions_has_no_buttons_for_verbs() {
     let (cluster, mut client) = place();
     let scene = scene(&mut client);
     let web = Web::start(&cluster, &["--hide", "payload"]);

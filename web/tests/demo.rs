@@ -1,4 +1,4 @@
-//! `make web`, as it ends: Ctrl-C goes to all that the terminal has started, and nothing of it is left.
+//! The end of `make web`: Ctrl-C ends everything that the terminal has started and leaves nothing behind.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use queue_tests::wait;
 
 use crate::http::Address;
 
-/// Processes of a group, by what /proc says.
+/// Returns the processes of a group according to /proc.
 fn of_group(group: u32) -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = all.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
@@ -21,7 +21,7 @@ fn of_group(group: u32) -> Vec<String> {
     stats.filter(is_of_group).collect()
 }
 
-/// Folders with the server of a process.
+/// Returns the folders with the server of a process.
 fn folders(pid: u32) -> Vec<PathBuf> {
     let all = ["/tmp", "/dev/shm"].iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
     all.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(&format!("/queue-{pid}-"))).collect()
@@ -31,7 +31,7 @@ fn folders(pid: u32) -> Vec<PathBuf> {
 fn the_demo_ends_at_ctrl_c_and_leaves_nothing() {
     let demo = Path::new(env!("CARGO_BIN_EXE_pg_queue_web")).with_file_name("demo");
     let (said, writer) = std::io::pipe().expect("a pipe");
-    // As the Makefile does it. The shell becomes the demo, so that its number is in the folder's name.
+    // Starts the demo as the Makefile does. The shell becomes the demo, so the folder's name has the shell's number.
     let mut command = Command::new("/bin/bash");
     command.args(["-c", "trap '' INT; exec \"$0\" web --listen 127.0.0.1:0"]).arg(&demo);
     command.stdin(Stdio::null()).stdout(writer.try_clone().expect("a pipe")).stderr(writer).process_group(0);
@@ -40,13 +40,13 @@ fn the_demo_ends_at_ctrl_c_and_leaves_nothing() {
     let mut lines = BufReader::new(said).lines().map_while(Result::ok);
     let address = lines.find_map(|line| line.split_once("listening on http://").map(|(_, at)| at.to_owned()));
     let address = Address::Tcp(address.expect("where it listens").split('/').next().unwrap_or_default().to_owned());
-    // What it says later is not waited for, and not stopped either.
+    // Reads the rest of the output, so that the demo never blocks.
     std::thread::spawn(move || lines.for_each(drop));
     wait::until("the shop is busy", || {
         let seen = address.get("/api/overview").ok();
         (seen["total"]["running"].as_i64() > Some(3) && seen["total"]["completed"].as_i64() > Some(3)).then_some(())
     });
-    // A browser that looks on does not keep it.
+    // An open stream of a browser does not delay the end.
     let mut events = address.events(&[]);
     assert!(events.next().is_some());
     assert!(!folders(process.id()).is_empty());

@@ -1,4 +1,4 @@
-//! Pages of one flow, job, queue or worker: why it is held, which member failed, which jobs wait, how long it took.
+//! Pages of one flow, job, queue or worker: why a job is held, which member failed, which jobs wait, how long it took.
 
 use queue_tests::sql::Sql as _;
 use queue_tests::wait;
@@ -35,7 +35,7 @@ fn a_flow_that_dead_members_hold_says_so() {
 
     browser.go(&format!("#/job?job={flow}"));
     browser.wait_shown("by 2 dead, 1 waiting");
-    // Dead members come first, and without their traces.
+    // Dead members come first. Their traces are hidden.
     let states = "return [...document.querySelectorAll('.kin li .badge')].map((e) => e.innerText).join()";
     assert_eq!(browser.script(states), "dead,dead,ready,completed,completed,completed");
     assert!(!browser.shown().contains("line 7"));
@@ -89,7 +89,7 @@ fn an_earlier_error_is_not_shown_as_the_current_one() {
         browser.wait_shown("KeyError: card");
         assert!(!browser.shown().contains("line 12"), "{page}");
     }
-    // The times that the producer has set.
+    // Shows the times that the producer has set.
     let put_off: i64 = client.value(
         "SELECT queue.enqueue('q', unique_key => 'k', delay => '1 day', max_delay => '61 minutes', \
          start_within => '62 minutes')",
@@ -101,7 +101,7 @@ fn an_earlier_error_is_not_shown_as_the_current_one() {
 }
 
 #[test]
-fn idle_workers_are_shown_and_queues_without_any() {
+fn idle_workers_and_queues_without_workers_are_shown() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('served'), queue.create('lonely'), queue.enqueue('lonely')");
     let mut worker = cluster
@@ -203,7 +203,7 @@ fn a_queue_shows_its_times_its_stages_and_its_dead_letters() {
         "return [...document.querySelectorAll('main tr')].find((e) => e.dataset.id === '[\"bin\",null]') \
             ?.innerText.includes('dead letters')",
     );
-    // Payloads are searched first, and slots are those of the schedule's zone.
+    // The search begins with payloads. Slots are in the schedule's time zone.
     browser.go("#/queue?queue=orders&state=ready&field=payload&op=contains&value=ada");
     browser.wait_shown("3 found");
     assert_eq!(browser.script("return document.querySelector('[name=field]').options[0].value"), "payload");

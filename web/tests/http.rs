@@ -1,4 +1,4 @@
-//! A client for HTTP/1.1 that sends exactly the headers of a test, also headers that no other client would send.
+//! A client for HTTP/1.1 that sends exactly the headers of a test, even headers that no other client would send.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -111,7 +111,7 @@ impl Address {
         self.send("POST", &format!("/api/act/{verb}"), &[&OURS[..], headers].concat(), &body.to_string())
     }
 
-    /// Sends a request of a viewer whom a proxy names.
+    /// Sends a request for the viewer that a proxy names.
     pub fn get_as(&self, user: &str, path: &str) -> Answer {
         self.send("GET", path, &[("x-remote-user", user)], "")
     }
@@ -130,7 +130,7 @@ impl Address {
         }
     }
 
-    /// Sends a request, and closes the connection before the answer.
+    /// Sends a request and closes the connection before the answer.
     pub fn send_and_go(&self, path: &str, headers: &[(&str, &str)]) {
         drop(self.open("GET", path, headers, ""));
     }
@@ -173,7 +173,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event: its kind and its data. `None`: the stream has ended.
+    /// Returns the kind and the data of the next event. `None`: the stream has ended.
     pub fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.rest.split_once("\n\n") {

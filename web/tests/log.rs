@@ -1,4 +1,4 @@
-//! The program's output: each line is one write, and a log that accepts no lines stops nothing.
+//! The program's output: each line is one write, and a log that accepts no lines blocks nothing.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::http::Address;
 use crate::place::{command, output, place};
 
-/// Files that accept no line: on a full disk, and a pipe without a reader.
+/// Returns files that accept no lines: a full disk, and a pipe without a reader.
 fn dead_ends() -> [(&'static str, OwnedFd); 2] {
     let full = File::options().write(true).open("/dev/full").expect("/dev/full");
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -21,7 +21,7 @@ fn dead_ends() -> [(&'static str, OwnedFd); 2] {
     [("a full disk", full.into()), ("a closed pipe", writer.into())]
 }
 
-/// A socket for datagrams tells one write from the next.
+/// A datagram socket keeps writes apart.
 #[test]
 fn each_line_is_one_write_so_that_lines_of_several_programs_do_not_mix() {
     let (cluster, mut client) = place();
@@ -51,7 +51,7 @@ fn each_line_is_one_write_so_that_lines_of_several_programs_do_not_mix() {
 }
 
 #[test]
-fn a_log_that_takes_no_lines_stops_nothing() {
+fn a_log_that_accepts_no_lines_stops_no_request() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     for (number, (what, log)) in dead_ends().into_iter().enumerate() {
@@ -76,7 +76,7 @@ fn a_log_that_takes_no_lines_stops_nothing() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_printed_is_an_error_unless_the_reader_has_read_enough() {
+fn output_that_cannot_be_written_is_an_error_unless_the_reader_closed_the_pipe() {
     let (cluster, _client) = place();
     for args in [&["--once"][..], &["--help"], &["--version"]] {
         assert!(!output(&cluster, args).stdout.is_empty());

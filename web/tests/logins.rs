@@ -53,7 +53,8 @@ fn wrong_passwords_do_not_delay_a_right_one() {
                 }
             });
         }
-        // The first right login comes before all threads have an answer, the second one between their later tries.
+        // The first correct login comes while some threads still wait for their first answer. The second comes between
+        // their later attempts.
         let first = login(&web, "ada", "right");
         wait::until("each has been wrong twice", || (wrong.load(Ordering::Relaxed) > 120).then_some(()));
         let second = login(&web, "ada", "right");
@@ -108,7 +109,7 @@ fn streams_end_with_the_session_and_with_the_role() {
     assert_eq!(stream.next().unwrap().0, "overview");
     web.send("POST", "/logout", &[OURS[0], OURS[1], ("cookie", &cookie)], "{}").ok();
     while stream.next().is_some() {}
-    // The other session of the user goes on.
+    // The other session of the user stays open.
     for _ in 0..2 {
         assert_eq!(stays.next().unwrap().0, "overview");
     }

@@ -1,4 +1,4 @@
-//! Answers of the pages: exact numbers, all states, on a primary and a standby, in bounded time.
+//! The answers behind the pages: exact numbers, all states, on a primary and a standby, in bounded time.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::http::OURS;
 use crate::place::{Web, command, encoded, output, place};
 
-/// Names that are markup, script, a path or SQL.
+/// A name that is markup, a script, a path and SQL.
 const STRANGE: &str = "<img src=x onerror=alert(1)>'\"/%2F?&#;--\u{202e}é\u{1f600}";
 
 fn quoted(text: &str) -> String {
@@ -47,7 +47,7 @@ fn numbers_and_names_are_exact() {
 }
 
 #[test]
-fn lists_go_on_where_they_ended() {
+fn the_next_page_of_a_list_begins_after_the_last_row() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 1)");
     client.run("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series(1, 130) AS n");
@@ -92,7 +92,7 @@ fn lists_go_on_where_they_ended() {
 }
 
 #[test]
-fn a_job_is_shown_with_all_that_belongs_to_it() {
+fn a_job_is_shown_with_its_relatives_and_history() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 3)");
     let flow: i64 =
@@ -187,9 +187,9 @@ fn a_standby_is_shown_and_not_changed() {
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (409, &json!("25006")));
 }
 
-/// More queues than a page has room for.
+/// There are more queues than the page can show.
 #[test]
-fn of_many_queues_those_with_jobs_are_shown_and_all_are_counted() {
+fn a_page_shows_queues_with_jobs_first_and_counts_all() {
     let cluster = queue_tests::Cluster::new().conf("pg_queue.max_lanes = 4096").conf("pg_queue.max_ready = 16").start();
     let mut client = cluster.create_database(crate::place::DATABASE);
     client.run("SELECT queue.create('q' || lpad(n::text, 5, '0')) FROM generate_series(1, 1300) AS n");
@@ -239,7 +239,7 @@ fn long_payloads_do_not_slow_down_other_answers() {
         assert_eq!(answer.ok().as_array().map(Vec::len), Some(rows), "{path}");
         assert!(answer.body.len() < 60_000, "{path}: {}", answer.body.len());
     }
-    // A search ends after half a second, and says how far it has come.
+    // A search ends after half a second and returns where to go on.
     let (mut found, mut beyond) = (0, String::new());
     loop {
         let part = web.get(&format!("/api/search?queue=q&beyond={beyond}")).ok();
@@ -267,7 +267,7 @@ fn each_request_is_bounded_in_time() {
     client.run("SELECT queue.enqueue('q')");
     let web = Web::start(&cluster, &["--connections", "2"]);
     web.get("/api/overview").ok();
-    // A long lock holds neither the pages nor the connections for long.
+    // A long lock blocks neither the pages nor the connections for long.
     let mut other = cluster.connect_to("app");
     other.run("BEGIN; LOCK queue_internal.queue");
     let begun = Instant::now();
@@ -278,7 +278,7 @@ fn each_request_is_bounded_in_time() {
         .map(|answer| answer.json()["error"]["code"].clone())
         .collect();
     assert!(codes.iter().any(|code| code == "55P03" || code == "57014"), "{codes:?}");
-    // Each had two seconds at most, and none waited for another. No timing: an hour would be no bound.
+    // Each request had at most two seconds, and none waited for another. The limit here is generous for busy machines.
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
     other.run("ROLLBACK");
     web.get("/api/queue?queue=q").ok();
@@ -290,7 +290,7 @@ fn each_request_is_bounded_in_time() {
 }
 
 #[test]
-fn several_databases_are_told_apart() {
+fn each_database_has_its_own_answers() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('here')");
     cluster.create_database("other").run("SELECT queue.create('there')");
@@ -316,7 +316,7 @@ fn a_database_without_the_extension_says_so() {
     assert!(!once.status.success() && said.contains("CREATE EXTENSION pg_queue"), "{said}");
 }
 
-/// The files are of a new release. The database still has the SQL of the old release.
+/// The files come from a new release. The database still has the SQL of the old release.
 #[test]
 fn an_older_extension_is_reported_before_a_query_fails() {
     let cluster = queue_tests::Cluster::new().start();
@@ -340,9 +340,9 @@ fn an_older_extension_is_reported_before_a_query_fails() {
 }
 
 #[test]
-fn the_error_names_what_does_not_exist() {
+fn an_error_names_the_missing_object() {
     let (cluster, _client) = place();
-    // A port that was free a moment ago.
+    // The port is in use until the listener is dropped.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let taken = output(&cluster, &["--listen", &format!("127.0.0.1:{port}")]);

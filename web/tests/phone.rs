@@ -1,4 +1,4 @@
-//! A phone with 390 pixels: no page is cut off at its edge, and all buttons can be reached.
+//! On a phone with 390 pixels no page is cut off at its edge, and all buttons can be reached.
 
 use queue_tests::sql::Sql as _;
 
@@ -35,7 +35,7 @@ fn nothing_is_cut_off() {
     client.run("SELECT queue.enqueue('wide', to_jsonb(repeat('x', 300)))");
     client.run("SELECT FROM queue.claim('wide', worker => repeat('w', 60))");
     let dead: i64 = client.value("SELECT job_id FROM queue.jobs WHERE queue_name = 'wide' AND state = 'dead'");
-    // The widest top of the page: with a badge, and buttons.
+    // The page with the widest top, which has a badge and buttons.
     for args in [&["--allow-actions"][..], &[]] {
         let web = Web::start(&cluster, args);
         let browser = Browser::open(&web.site(), "#/");

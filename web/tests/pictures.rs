@@ -1,6 +1,6 @@
-//! Pictures of each page, in light and dark and on a phone, in `target/tmp/dashboard`, to be looked at. `QUEUE_WEB_URL`
-//! is another dashboard to take them of, such as that of `make web` after an hour: so `docs/pictures/dashboard.png` was
-//! made.
+//! Takes pictures of each page in `target/tmp/dashboard`, in light and dark and on a phone, for people to look at.
+//! `QUEUE_WEB_URL` names another dashboard, such as that of `make web` after an hour. `docs/pictures/dashboard.png` was
+//! made in this way.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::browser::Browser;
 use crate::place::{Web, place};
 use crate::scene::scene;
 
-/// The page does not scroll sideways, whatever its tables do.
+/// The page does not scroll sideways, even if its tables do.
 const FITS: &str = "return document.documentElement.scrollWidth <= window.innerWidth";
 
-/// Figures are there as soon as the first look has come.
+/// All figures are shown after the first answer.
 const RATES: &str = "return ![...document.querySelectorAll('.tile .big')].some((number) => number.textContent === '')";
 
 #[test]

@@ -39,7 +39,7 @@ impl Web {
         Self::start_as(command(cluster, args), args.contains(&"--listen"))
     }
 
-    /// Starts it with a limit of open files.
+    /// Starts the dashboard with a limit of open files.
     pub fn start_with_files(cluster: &Cluster, args: &[&str], files: usize) -> Self {
         let bare = command(cluster, args);
         let mut command = Command::new("sh");
@@ -79,7 +79,7 @@ impl Web {
         Self { process: KilledAtEnd(process), address, log }
     }
 
-    /// The address of its page.
+    /// Returns the address of its page.
     pub fn site(&self) -> String {
         match &self.address {
             Address::Tcp(address) => format!("http://{address}/"),
@@ -91,7 +91,7 @@ impl Web {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits for a line of the audit that has all these words.
+    /// Waits for a line of the audit that has all these words. Returns it.
     pub fn wait_audit(&self, words: &[&str]) -> String {
         wait::until(&format!("the audit has {words:?}"), || {
             let log = self.log();
@@ -111,7 +111,7 @@ impl Web {
         line.split_whitespace().next().unwrap().parse::<usize>().unwrap() / 1024
     }
 
-    /// Terminates it, and waits for its end. Returns whether its exit status is 0.
+    /// Terminates it and waits for its end. Returns true if its exit status is 0.
     pub fn terminate(&mut self) -> bool {
         let killed = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
         assert!(killed.expect("kill").success());
@@ -127,7 +127,7 @@ impl Deref for Web {
     }
 }
 
-/// A cluster with database `app`, and a session in it.
+/// Starts a cluster with database `app`. Returns it with a session.
 pub fn place() -> (Cluster, Client) {
     Cluster::new().start_with_database(DATABASE)
 }

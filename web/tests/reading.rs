@@ -31,13 +31,13 @@ fn the_first_figures_are_those_of_the_last_minute() {
     .into_iter()
     .enumerate()
     {
-        // A busy machine may need a minute for the page.
+        // On a busy machine the page may take a minute.
         client.run("SELECT queue.complete(id) FROM queue.claim('mail')");
         client.run("SELECT queue.advance(id) FROM queue.claim('orders', stage => 'check')");
         browser.go(&format!("?{n}{page}"));
         browser.wait_shown("last hour");
         let figure = figure_of(name);
-        // Nothing happens any more: what is shown is of the last minute, and after some seconds of these seconds.
+        // There is no more activity. The page shows the last minute first, and after some seconds the last seconds.
         browser.wait_script("the last minute is shown", &format!("return parseFloat({figure}) > 0"));
         let seen = browser.script("return [...new Set(figures)]");
         assert!(seen.as_array().unwrap().iter().all(|text| text != "–"), "{page}: {seen}");
@@ -46,9 +46,9 @@ fn the_first_figures_are_those_of_the_last_minute() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// The page asks a slow server seldom.
+/// If the server is slow, the page asks it seldom.
 #[test]
-fn rates_of_rare_looks_are_not_a_minute_old() {
+fn rates_are_current_even_if_the_page_asks_seldom() {
     const ONE_OF_EIGHT: &str = "const Source = window.EventSource;
         window.EventSource = class extends Source {
             addEventListener(type, heard) {
@@ -73,7 +73,7 @@ fn rates_of_rare_looks_are_not_a_minute_old() {
     browser.wait_script("the rate of the last seconds is shown", &format!("return {figure} === 0"));
 }
 
-/// The script that reads the large figure of a tile.
+/// Returns the script that reads the large figure of a tile.
 fn figure_of(tile: &str) -> String {
     format!(
         "[...document.querySelectorAll('.tile')].find((tile) => \
@@ -108,7 +108,7 @@ fn stages_are_told_apart_from_jobs() {
 }
 
 #[test]
-fn lengths_of_time_are_read_by_people() {
+fn lengths_of_time_are_shown_in_readable_form() {
     let (cluster, mut client) = place();
     client.run(
         "SELECT queue.create('q', backoff_base => '3 s', rate_limit => 7, rate_period => '90 s', retention => '-1')",
@@ -158,7 +158,7 @@ fn a_tab_with_jobs_opens() {
         browser.wait_script("a tab is open", "return Boolean(document.querySelector('.tab[aria-current]'))");
         assert_eq!(open(&browser), tab, "{queue}");
     }
-    // A tab of the address opens, also if it is empty.
+    // The tab of the address opens even if it is empty.
     browser.go("#/queue?queue=bad&state=ready");
     browser.wait_shown("No ready jobs.");
     assert_eq!(open(&browser), "ready");
@@ -184,7 +184,7 @@ fn an_error_leads_to_its_jobs() {
 }
 
 #[test]
-fn title_and_icon_say_whether_all_is_well() {
+fn title_and_icon_report_failing_checks() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q')");
     let web = Web::start(&cluster, &[]);
@@ -202,7 +202,7 @@ fn title_and_icon_say_whether_all_is_well() {
     let told = ("⚠ 1 check not well · Errors · app · pg_queue".to_owned(), "assets/icon-ill.svg".to_owned());
     assert_eq!(tab(&browser), told);
     assert!(web.get("/assets/icon-ill.svg").body.contains("<svg"));
-    // The doctor has a mark on each page, and the overview names the check.
+    // Each page marks a failing check of the doctor, and the overview names the check.
     browser.wait_script("the navigation says so", "return document.querySelector('#nav .sick').innerText === '1'");
     browser.go("#/");
     browser.wait_shown("One check of the doctor is not well");

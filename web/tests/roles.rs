@@ -11,8 +11,8 @@ use crate::place::{Web, encoded, place};
 /// A word in all data of the queue `bills`.
 const SECRET: &str = "s3cr3t";
 
-/// Queues `mail` and `bills`, roles `ada` and `bob` that manage one each, and jobs in all states in `bills`. Returns
-/// the jobs.
+/// Makes queues `mail` and `bills`, the roles `ada` and `bob` that manage one each, and jobs in all states in `bills`.
+/// Returns the dashboard and the jobs.
 fn two(cluster: &Cluster, client: &mut Client) -> (Web, Vec<i64>) {
     client.run("CREATE ROLE ada; CREATE ROLE bob; CREATE ROLE program LOGIN NOINHERIT; GRANT ada, bob TO program");
     client.run("SELECT queue.create('mail'), queue.create('bills', max_attempts => 1)");
@@ -135,7 +135,7 @@ fn a_role_without_grants_gets_a_hint_and_a_dropped_role_loses_access() {
     assert_eq!(web.act("cancel", &json!({ "job_id": job }), &[("x-remote-user", "eve")]).status, 403);
     let mut of_eve = web.events(&[("x-remote-user", "eve")]);
     assert_eq!(of_eve.next().unwrap().0, "trouble");
-    // Role `ada` is dropped while she looks.
+    // The test drops role `ada` while a stream of it is open.
     let mut events = web.events(&[("x-remote-user", "ada")]);
     assert_eq!(events.next().unwrap().0, "overview");
     client.run("DROP OWNED BY ada; DROP ROLE ada");
@@ -228,7 +228,7 @@ fn hidden_payloads_stay_hidden() {
         assert_eq!(job[field], Value::Null, "{field}");
     }
     assert_eq!(job["steps"][0], json!({ "name": "one", "result": null }));
-    // A filter, and the count of its jobs, could reveal payloads.
+    // A filter and the count of its jobs could reveal payloads.
     for filter in [format!("$.payload.iban starts with \"{}\"", &SECRET[..1]), "$".to_owned()] {
         for what in ["search", "count"] {
             web.get_as("cyd", &format!("/api/{what}?queue=bills&filter={}", encoded(&filter))).refused(403);
@@ -243,10 +243,10 @@ fn hidden_payloads_stay_hidden() {
     assert_eq!(web.get_as("cyd", &field).ok(), json!([]));
     let found = web.get_as("cyd", "/api/search?queue=bills&field=error&op=contains&value=3cr3").ok();
     assert_eq!(found[0]["job_id"], jobs[1]);
-    // A command could read payloads, and put them into its error.
+    // A command could read payloads and put them into its error.
     let command = json!({ "queue": "bills", "command": "SELECT 1" });
     web.act("enqueue", &command, &[("x-remote-user", "cyd")]).refused(403);
-    // Role `bob` may see payloads. His cached answers do not go to `cyd`.
+    // Role `bob` may see payloads. Cached answers for `bob` do not go to `cyd`.
     let path = format!("/api/job?job={}", jobs[0]);
     assert!(web.get_as("bob", &path).body.contains("iban") && !web.get_as("cyd", &path).body.contains("iban"));
     let used = json!({ "queue": "bills", "states": ["held"], "filter": "$.payload.iban == \"x\"" });

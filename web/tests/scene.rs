@@ -3,7 +3,7 @@
 use postgres::Client;
 use queue_tests::sql::Sql as _;
 
-/// Jobs that tests look for.
+/// The jobs that tests look for.
 pub struct Scene {
     pub dead: i64,
     pub running: i64,

@@ -1,19 +1,19 @@
-//! The site of the pages, as `make site` has built it: no link leads nowhere, and in a browser each page fits a phone,
-//! complains of nothing and can be searched for.
+//! The site that `make site` has built. Each link leads somewhere. In a browser each page fits a phone, reports no
+//! error and can be searched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::browser::Browser;
 
-/// Where `make site` puts it.
+/// Returns the folder of the site.
 fn site() -> PathBuf {
     let site = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("site");
     assert!(site.join("index.html").exists(), "there is no site: run `make site`");
     site
 }
 
-/// All files below a folder, by their paths within it.
+/// Adds all files below a folder by their paths within it.
 fn files(folder: &Path, within: &str, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("the site") {
         let entry = entry.expect("an entry");
@@ -26,13 +26,13 @@ fn files(folder: &Path, within: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The values of an attribute in a page.
+/// Returns the values of an attribute in a page.
 fn values<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
     let begin = format!(" {attribute}=\"");
     page.match_indices(&begin).filter_map(|(at, _)| page[at + begin.len()..].split('"').next()).collect()
 }
 
-/// The path that a link of a page leads to.
+/// Returns the path that a link of a page leads to.
 fn target(page: &str, link: &str) -> String {
     let mut path: Vec<&str> = page.split('/').collect();
     path.pop();
@@ -64,7 +64,7 @@ fn each_link_leads_somewhere() {
             }
             count += 1;
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-            // The page for what is not found is shown at any address, so it has a base.
+            // The page for missing addresses is shown at any address, so its links are relative to the root.
             let from = if page.as_str() == "404.html" { "" } else { page.as_str() };
             let path = if file.is_empty() { (*page).clone() } else { target(from, file) };
             let has_anchor = || pages.get(&path).is_none_or(|text| values(text, "id").contains(&anchor));
@@ -75,7 +75,7 @@ fn each_link_leads_somewhere() {
     }
     assert!(count > 1_000 && pages.len() > 50, "{count} links on {} pages", pages.len());
     assert_eq!(wrong, [""; 0]);
-    // What is for programs names pages that are there.
+    // The list for programs names pages that exist.
     let list = std::fs::read_to_string(site.join("llms.txt")).expect("llms.txt");
     let named: Vec<&str> = list.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     assert!(named.len() > 40, "{list}");
@@ -85,7 +85,7 @@ fn each_link_leads_somewhere() {
 }
 
 #[test]
-fn it_can_be_read_and_searched() {
+fn the_site_can_be_read_and_searched() {
     let address = format!("file://{}/", site().display());
     let browser = Browser::open(&address, "index.html");
     for page in

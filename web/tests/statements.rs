@@ -1,5 +1,5 @@
-//! The dashboard's SQL, from pg_stat_statements after each page and each verb: it calls and reads only functions and
-//! views of the reference.
+//! Checks the dashboard's SQL in pg_stat_statements after each page and each verb. It calls and reads only functions
+//! and views of the reference.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ const FRAME: [&str; 7] = [
     "ROLLBACK TO one",
 ];
 
-/// What each transaction calls first, and what pages call to make JSON of what they found: of Postgres' own.
+/// Postgres' own functions that each transaction calls first, and that pages use to make JSON.
 const OF_POSTGRES: [&str; 32] = [
     "array_agg",
     "array_position",
@@ -73,7 +73,7 @@ fn public() -> BTreeSet<String> {
     all
 }
 
-/// Names that are called or read in a statement: those of the schema, and all others that stand before a parenthesis.
+/// Returns the names that a statement calls or reads: those of the schema, and all other names before a parenthesis.
 fn names(statement: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let (mut ours, mut others) = (BTreeSet::new(), BTreeSet::new());
@@ -103,7 +103,7 @@ fn the_dashboard_uses_public_sql_only() {
     let scene = scene(&mut client);
     let web = Web::start(&cluster, &["--database", "user=dashboard dbname=app", "--allow-actions"]);
 
-    // With a click on everything.
+    // Opens each page and clicks on everything.
     let browser = Browser::open(&web.site(), "#/");
     browser.wait_shown("reporter-1");
     let mut pages = vec!["errors", "schedules", "workers", "flows?queue=reports", "topics", "doctor", "audit"]
@@ -124,7 +124,7 @@ fn the_dashboard_uses_public_sql_only() {
         browser.go(&format!("#/{page}"));
         browser.wait_script("it has looked", "return !document.body.innerText.includes('Looking …')");
     }
-    // Requests of buttons.
+    // Requests that buttons send.
     for path in [
         "count?queue=mail&states=%5B%22dead%22%5D",
         "errors?more=1",
@@ -171,7 +171,7 @@ fn the_dashboard_uses_public_sql_only() {
         let (ours, others) = names(statement);
         let hidden: Vec<&String> = ours.iter().filter(|name| !public.contains(*name)).collect();
         assert!(hidden.is_empty(), "{hidden:?} is not public: {statement}");
-        // Casts and clauses, such as `int(` or `AND (`, are no functions.
+        // Casts and clauses, such as `int(` or `AND (`, are not functions.
         let called: Vec<String> = client.column(&format!(
             "SELECT DISTINCT proname::text FROM pg_proc WHERE proname = ANY ('{{{}}}') \
                 AND pronamespace = 'pg_catalog'::regnamespace",
@@ -183,7 +183,7 @@ fn the_dashboard_uses_public_sql_only() {
         assert!(nobodys.is_empty(), "{nobodys:?}: {statement}");
         asked.extend(ours);
     }
-    // The test has seen all functions.
+    // The test must have called all of these functions.
     for name in [
         "stats",
         "queues",
@@ -215,7 +215,7 @@ fn the_dashboard_uses_public_sql_only() {
     ] {
         assert!(asked.contains(name), "{name} was not asked: {asked:?}");
     }
-    // None has come near the bound of a look, on a server of this size.
+    // On a server of this size no statement comes near the time limit.
     let longest: f64 = client.value(&format!("SELECT max(max_exec_time) {of_dashboard}"));
     assert!(longest < 2_000.0, "{longest} ms");
 }

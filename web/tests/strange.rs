@@ -1,4 +1,4 @@
-//! Hundreds of names and texts that look like markup, scripts or addresses, in each field that users fill. The page
+//! Hundreds of names and texts that look like markup, scripts or addresses, in each field that users can fill. The page
 //! must show them as text.
 
 use queue_tests::sql::Sql as _;
@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::browser::Browser;
 use crate::place::{Web, encoded, place};
 
-/// A script among the texts would set this.
+/// The page sets this if one of the texts runs as a script.
 const RAN: &str = "window.ran=1";
 
-/// Elements, ways out of where a text might stand, and ways in.
+/// Returns elements, texts that end their context, and texts that begin markup.
 fn strange() -> Vec<String> {
     let before = [
         "",
@@ -81,7 +81,7 @@ fn strange() -> Vec<String> {
     all.into_iter().chain(more.map(str::to_owned)).collect()
 }
 
-/// What a page must not have, whatever the texts say.
+/// True if no text has become markup or a script.
 const CLEAN: &str = "return window.ran === undefined && document.scripts.length === 1
     && !document.querySelector('img, iframe, object, embed, base, video, marquee, math, details:not(.trace), \
         main style, main link, main meta, main [onload], main [onerror], main [onfocus]')
@@ -113,7 +113,7 @@ fn no_text_becomes_markup() {
         client.execute("SELECT queue.enqueue('names', to_jsonb($1::text))", &[&text]).expect("a job");
         client.execute("SELECT FROM queue.claim('names', worker => $1)", &[&text]).expect("a worker");
     }
-    // As names of queues, stages, schedules, topics: some of each.
+    // Some of the texts are names of queues, stages, schedules and topics.
     let mut names: Vec<String> = Vec::new();
     for text in all.iter().step_by(17) {
         let name: String = text.chars().take(180).collect();
@@ -147,7 +147,7 @@ fn no_text_becomes_markup() {
     for job in jobs.iter().step_by(45) {
         pages.push(format!("#/job?job={job}"));
     }
-    // An address is a foreign text, too.
+    // An address is also a text from outside.
     for text in all.iter().step_by(90) {
         pages.push(format!("#/{}", encoded(text)));
         pages.push(format!("#/job?job={}", encoded(text)));
@@ -157,7 +157,7 @@ fn no_text_becomes_markup() {
         browser.wait_script("it has looked", "return !document.body.innerText.includes('Looking …')");
         browser.wait_script(&format!("{page} is clean"), CLEAN);
     }
-    // All 50 of a page are shown as they are, in full where a cell may have them.
+    // The page shows all 50 texts unchanged, and in full where the cell has room.
     browser.go("#/queue?queue=q&state=dead");
     let shown = wait::until("the list is there", || {
         let rows = browser.script("return [...document.querySelectorAll('td.wrong')].map((cell) => cell.textContent)");
@@ -167,7 +167,7 @@ fn no_text_becomes_markup() {
         // A list shows the first line of an error.
         assert!(all.iter().filter_map(|text| text.split('\n').next()).any(|text| cell == text), "{cell}");
     }
-    // The policy has blocked nothing: a blocked script would be a fault of the page.
+    // The policy has blocked nothing. A blocked script would be a fault of the page.
     let complaints: Vec<String> = browser
         .complaints()
         .into_iter()

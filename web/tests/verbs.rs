@@ -1,4 +1,4 @@
-//! Verbs: their lines in the audit, changes of many jobs together, and the undo of a cancel.
+//! Verbs: their lines in the audit, changes of many jobs together, and the undo of a cancellation.
 
 use queue_tests::sql::Sql as _;
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
-//! The list in bridge/primary.sql of what a primary cannot answer: the functions of schema `queue` that the script does
-//! not define, with their arguments and results.
+//! The list in bridge/primary.sql of the functions that a primary cannot answer: functions of schema `queue` that the
+//! script does not define, with their arguments and results.
 //!
-//! Responsible for the text between the two marks. Not responsible for what these functions do there, which is to
-//! raise an error.
+//! Responsible for the text between the two marks. Not responsible for what these functions do on a primary: they raise
+//! an error.
 //!
-//! Invariant: a primary has every function of the queue server, by name.
+//! Invariant: for each function of the queue server, a primary has one of that name.
 
 use eyre::{Result, eyre};
 
@@ -14,12 +14,12 @@ use crate::views;
 pub const SCRIPT: &str = "bridge/primary.sql";
 const BEGIN: &str = "-- absent: made by `make generate`\n";
 const END: &str = "-- end of absent\n";
-/// How a function returns rows of a type or a view of the extension.
+/// The result type of functions that return rows of a type or a view of the extension begins with this.
 const RETURNS_OWN: &str = "SETOF queue.";
-/// Where the lines of the list break.
+/// The longest line of the list.
 const WIDTH: usize = 120;
 
-/// Returns the script with its list made anew. `sql`: the SQL of the extension. `surface`: see `views`.
+/// Returns the script with a new list. `sql`: the SQL of the extension. `surface`: see `views`.
 pub fn script(now: &str, sql: &str, surface: &str) -> Result<String> {
     let (before, rest) = now.split_once(BEGIN).ok_or_else(|| eyre!("{SCRIPT} has no mark {BEGIN}"))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| eyre!("{SCRIPT} has no mark {END}"))?;
@@ -36,7 +36,7 @@ pub fn script(now: &str, sql: &str, surface: &str) -> Result<String> {
     Ok(format!("{before}{BEGIN}{}\n{END}{after}", lines.join(",\n")))
 }
 
-/// Returns how a function is declared.
+/// Returns the declaration of a function on the primary.
 fn declaration(function: &Function<'_>) -> String {
     let arguments: Vec<_> = function.arguments.iter().map(argument).collect();
     let (kind, returns) = match (function.is_procedure, &function.columns[..]) {
@@ -52,7 +52,7 @@ fn declaration(function: &Function<'_>) -> String {
     format!("{kind} queue.{}({}){returns}", function.name, arguments.join(", "))
 }
 
-/// Returns a declaration as a literal, in lines.
+/// Returns a declaration as a literal in several lines.
 fn literal(text: &str) -> String {
     let mut broken = String::from("    '");
     let mut width = broken.len();
@@ -74,7 +74,7 @@ fn argument(argument: &Argument<'_>) -> String {
     format!("{}{} {}{default}", if argument.is_answer { "INOUT " } else { "" }, argument.name, argument.kind)
 }
 
-/// Returns how a type of the extension, or the type of a view's rows, is declared on the primary.
+/// Returns the declaration on the primary of a type of the extension, or of a type for a view's rows.
 fn own_type(name: &str, sql: &str, surface: &str) -> Result<String> {
     let columns = match sql.split_once(&format!("CREATE TYPE queue.{name} AS (")) {
         Some((_, rest)) => {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_script_does_not_define_is_listed() {
+    fn functions_that_the_script_does_not_define_are_listed() {
         let now = format!("CREATE FUNCTION queue.here(a int);\n{BEGIN}old\n{END}end");
         let sql = "CREATE FUNCTION queue.here(a int) RETURNS int;
             CREATE TYPE queue.t AS (a int,\n   b text);

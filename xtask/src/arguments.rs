@@ -1,7 +1,7 @@
-//! The arguments of functions, as Rust reads them.
+//! Generates the list of functions' arguments that Rust reads.
 //!
-//! Responsible for `src/catalog/arguments.rs`, which is made of the declarations of all extensions. Not responsible for
-//! reading an argument (`src/pg/argument.rs`).
+//! Responsible for `src/catalog/arguments.rs`, which is made from the declarations of all extensions. Not responsible
+//! for reading an argument (`src/pg/argument.rs`).
 //!
 //! Invariant: each function has a module of its own name. Functions of another extension have its name before theirs.
 
@@ -28,7 +28,7 @@ use crate::pg::argument::functions;
 functions! {
 ";
 
-/// The kind of a type, in `src/pg/argument.rs`.
+/// Returns the kind of a type, in `src/pg/argument.rs`.
 fn kind(sql: &str) -> &str {
     match sql {
         "integer" => "Integer",
@@ -48,9 +48,9 @@ fn kind(sql: &str) -> &str {
     }
 }
 
-/// Returns the file.
+/// Returns the text of the file.
 pub fn file() -> Result<String> {
-    // rustfmt does not format what is in a macro.
+    // rustfmt does not format the contents of a macro.
     let mut file = HEAD.to_owned();
     for extension in EXTENSIONS {
         for statement in script::statements(&extension.text()?)? {

@@ -1,16 +1,16 @@
 //! Generated blocks in files that are written by hand.
 //!
-//! Responsible for finding a block by its marks, comments of the file's language: `NAME: made by `make generate`` and
-//! `end of NAME`. Not responsible for what is in it (`options`).
+//! Responsible for finding a block by its marks. These are comments of the file's language: `NAME: made by `make
+//! generate`` and `end of NAME`. Not responsible for the contents (`options`).
 //!
-//! Invariant: what is outside of the marks stays as it is.
+//! Invariant: text outside of the marks stays as it is.
 
 use eyre::{Result, WrapErr as _, bail, ensure};
 
 const BEGIN: &str = ": made by `make generate`";
 
-/// Returns the text with new blocks. `make` gets the name of a block and the indentation of its mark, and returns what
-/// is between its marks; `None`: the block stays as it is.
+/// Returns the text with new blocks. `make` gets the name of a block and the indentation of its mark. It returns the
+/// text between the marks, or `None` to keep the block.
 pub fn filled(text: &str, make: impl Fn(&str, usize) -> Result<Option<String>>) -> Result<String> {
     let mut made = String::new();
     let mut lines = text.split_inclusive('\n');
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_an_error() {
+    fn a_text_without_a_complete_block_is_an_error() {
         let make = |_: &str, _| Ok(None);
         assert!(filled("a\n", make).is_err());
         assert!(filled(&TEXT.replace("end of x", "end of y"), make).is_err());

@@ -1,6 +1,7 @@
 //! Reads functions and their arguments from the scripts that create them.
 //!
-//! Responsible for reading. Not responsible for what is made of them (`arguments`, `functions`, `generate`).
+//! Responsible for reading. Not responsible for the files that are made from them (`arguments`, `functions`,
+//! `generate`).
 
 /// A function or procedure.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,9 +12,9 @@ pub struct Function<'a> {
     pub arguments: Vec<Argument<'a>>,
     /// The columns that it returns, if it names them.
     pub columns: Vec<Argument<'a>>,
-    /// The type that it returns, with SETOF. Empty: the script names none.
+    /// The type that it returns, with SETOF. Empty if the script names none.
     pub returns: &'a str,
-    /// Whether it is a procedure.
+    /// True for a procedure.
     pub is_procedure: bool,
 }
 
@@ -24,13 +25,13 @@ pub struct Argument<'a> {
     pub name: &'a str,
     /// Its type, as the script writes it.
     pub kind: &'a str,
-    /// Its default value. `None`: it is required.
+    /// Its default value. `None` if the argument is required.
     pub default: Option<&'a str>,
-    /// Whether it is an output argument.
+    /// True for an output argument.
     pub is_answer: bool,
 }
 
-/// Reads the functions that a script creates in schema `queue`.
+/// Returns the functions that a script creates in schema `queue`.
 pub fn functions(script: &str) -> Vec<Function<'_>> {
     let makes = [("CREATE FUNCTION queue.", false), ("CREATE PROCEDURE queue.", true)];
     let mut found = Vec::new();
@@ -56,7 +57,7 @@ pub fn functions(script: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the type that a function returns, and the columns if that is a table. `rest`: the script after the
+/// Returns the type that a function returns, and the columns if the type is a table. `rest`: the script after the
 /// arguments.
 fn returned(rest: &str) -> (&str, &str) {
     let Some(rest) = rest.trim_start().strip_prefix("RETURNS ") else { return ("", "") };
@@ -69,7 +70,7 @@ fn returned(rest: &str) -> (&str, &str) {
     (rest[..end.unwrap_or(rest.len())].trim_end_matches(';'), "")
 }
 
-/// Returns where the parenthesis closes that was opened before this text.
+/// Returns the position of the parenthesis that closes the one before this text.
 pub fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
     text.char_indices().find_map(|(at, c)| {
@@ -89,13 +90,13 @@ pub fn parts(list: &str) -> impl Iterator<Item = &str> {
     .filter(|part| !part.is_empty())
 }
 
-/// Reads the arguments of a list, without the outputs.
+/// Returns the arguments of a list, without the outputs.
 pub fn arguments(list: &str) -> impl Iterator<Item = Argument<'_>> {
     parts(list).filter(|part| !part.starts_with("OUT ")).filter_map(argument)
 }
 
 fn argument(text: &str) -> Option<Argument<'_>> {
-    // There may be comments before it and behind it.
+    // Comments may stand before and after the argument.
     let text = text.rsplit_once("make generate`\n").map_or(text, |(_, text)| text);
     let text = text.split_once("-- ").map_or(text, |(text, _)| text).trim();
     let answer = text.strip_prefix("INOUT ");

@@ -1,10 +1,11 @@
-//! The tables of docs/coming-from/cron-dialects.md: what a cron expression means elsewhere, and what to write here.
+//! The tables of docs/coming-from/cron-dialects.md: the meaning of a cron expression in another tool, and the
+//! expression to write here.
 //!
 //! Responsible for writing the two blocks of the page from pgrx-tests/moves/dialects.toml. Not responsible for whether
 //! the file is true: `make try-moves` asks the parsers.
 //!
-//! Invariant: each tool has a row, and each row has tools that the file names. The page shows each tool of a row an
-//! expression that the tool takes, and what it says of the row holds for each expression that it shows.
+//! Invariant: each tool has a row, and each row names tools of the file. For each tool of a row the page shows an
+//! expression that the tool accepts. The row's claims hold for each shown expression.
 
 use eyre::{Result, WrapErr as _, bail, ensure};
 use serde::Deserialize;
@@ -35,26 +36,26 @@ struct Row {
     write: String,
     only: Option<String>,
     tools: Vec<String>,
-    /// The page leaves it out.
+    /// The page leaves this row out.
     #[serde(default)]
     is_hidden: bool,
     #[serde(default)]
     like: Vec<Like>,
 }
 
-/// The claim of a row for another expression. It may be a claim of other tools.
+/// The claim of a row for another expression, perhaps for other tools.
 #[derive(Deserialize)]
 struct Like {
     text: String,
     write: Option<String>,
     #[serde(default)]
     tools: Vec<String>,
-    /// The page shows it beside the row's expression.
+    /// The page shows this expression beside the row's.
     #[serde(default)]
     is_shown: bool,
 }
 
-/// Returns the page with tables as the file says.
+/// Returns the page with tables from the file.
 pub fn page() -> Result<String> {
     let source = read(&root().join(SOURCE))?;
     filled(&read(&root().join(PAGE))?, &source).wrap_err(SOURCE)
@@ -70,12 +71,12 @@ fn filled(page: &str, source: &str) -> Result<String> {
 }
 
 impl Dialects {
-    /// The rows of the page with their numbers.
+    /// Returns the rows of the page with their numbers.
     fn shown(&self) -> impl Iterator<Item = (usize, &Row)> {
         (1..).zip(self.rows.iter().filter(|row| !row.is_hidden))
     }
 
-    /// A line a tool, with the numbers of its rows.
+    /// Returns the table of tools: one line each, with the numbers of its rows.
     fn tools(&self) -> Result<String> {
         let mut lines = String::from("|From|Rows|\n|---|---|\n");
         for Tool { name, title } in &self.tools {
@@ -95,7 +96,7 @@ impl Dialects {
         Ok(lines)
     }
 
-    /// A line a row.
+    /// Returns the table of expressions: one line for each row.
     fn expressions(&self) -> Result<String> {
         let mut lines = String::from("|Row|Expression|Here|There|Write here|\n|---|---|---|---|---|\n");
         for (n, row) in self.shown() {
@@ -118,19 +119,19 @@ impl Dialects {
 }
 
 impl Row {
-    /// The tools whose expression the page shows.
+    /// Returns the tools whose expression the page shows.
     fn shown_tools(&self) -> impl Iterator<Item = &String> {
         let likes = self.like.iter().filter(|like| like.is_shown);
         self.tools.iter().chain(likes.flat_map(|like| &like.tools))
     }
 }
 
-/// Returns an expression without midnight: the page says that three fields follow it.
+/// Returns an expression without midnight, because the page says that three fields follow it.
 fn short(text: &str) -> String {
     text.strip_prefix("0 0 ").unwrap_or(text).to_owned()
 }
 
-/// Returns the last field of a text, if the others are as in `first`, else the text as the page shows it.
+/// Returns the last field of a text if the other fields are as in `first`, else the text as the page shows it.
 fn last_field(first: &str, text: &str) -> String {
     match (first.rsplit_once(' '), text.rsplit_once(' ')) {
         (Some((before, _)), Some((same, last))) if before == same => last.to_owned(),
@@ -138,7 +139,7 @@ fn last_field(first: &str, text: &str) -> String {
     }
 }
 
-/// Returns ascending numbers as a list, three or more neighbours as a range: `1, 3–5`.
+/// Returns ascending numbers as a list. Three or more neighbours become a range: `1, 3–5`.
 fn ranges(numbers: &[usize]) -> String {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let written = runs.map(|run| match run {

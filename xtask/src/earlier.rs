@@ -1,10 +1,10 @@
-//! An artificial earlier version, from which tests upgrade: this version without what `CHANGES` lists.
+//! An artificial earlier version from which tests upgrade: this version without what `CHANGES` lists.
 //!
-//! Responsible for the script of that version, and for the one that leads from it to this version, which is made as
-//! every upgrade script is (`upgrade`). Not responsible for versions that were released (`frozen`).
+//! Responsible for the script of that version, and for the upgrade script from it to this version. `upgrade` makes that
+//! script like every other one. Not responsible for released versions (`frozen`).
 //!
-//! Invariant: each kind of change that an upgrade can bring is there: a column of a table, other columns of a view,
-//! other arguments and other results of a function, another comment.
+//! Invariant: `CHANGES` has each kind of change that an upgrade can bring: a column of a table, other columns of a
+//! view, other arguments and other results of a function, another comment.
 
 use std::path::Path;
 
@@ -15,13 +15,13 @@ use crate::install;
 use crate::script::{self, FOR_CLUSTERS, QUEUE};
 use crate::upgrade::{self, Step};
 
-/// A number that no release has.
+/// A version number that no release has.
 const VERSION: &str = "0.0.1";
 
-/// The transitions, written by hand as those of releases are.
+/// The folder of the transitions. They are written by hand, as those of releases are.
 const FOLDER: &str = "xtask/src/earlier";
 
-/// What an extension's sources say, and what they said in the earlier version.
+/// The extension, a text of its sources, and that text in the earlier version.
 const CHANGES: [(&str, &str, &str); 8] = [
     (
         EXTENSION,
@@ -75,7 +75,7 @@ pub fn install(pg_config: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An extension's sources as they were.
+/// Returns the extension's sources in the earlier version.
 fn earlier(extension: &str, sources: &str) -> Result<String> {
     let mut earlier = sources.to_owned();
     for (_, now, before) in CHANGES.iter().filter(|(of, ..)| *of == extension) {

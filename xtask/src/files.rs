@@ -1,10 +1,10 @@
-//! Where the files of the checkout are.
+//! The places of the checkout's files.
 
 use std::path::{Path, PathBuf};
 
 use eyre::{Result, WrapErr as _, eyre};
 
-/// The extension's name, and so the beginning of the names of its files.
+/// The extension's name. The names of its files begin with it.
 pub const EXTENSION: &str = "pg_queue";
 
 /// The extension for many servers.
@@ -13,7 +13,7 @@ pub const CLUSTER: &str = "pg_queue_cluster";
 /// The extension for databases in which the first cannot be installed.
 pub const BRIDGE: &str = "pg_queue_bridge";
 
-/// The root of the checkout: the one at whose root this program runs, or else the one that it was compiled in.
+/// Returns the root of the checkout in which this program runs, or else of the one in which it was compiled.
 pub fn root() -> PathBuf {
     let here = Path::new(".");
     let is_root = here.join("xtask/src/files.rs").exists();
@@ -24,7 +24,7 @@ pub fn control_file() -> PathBuf {
     root().join(EXTENSION).with_extension("control")
 }
 
-/// The version of the root package, which is that of the extension.
+/// Returns the version of the root package, which is the version of the extension.
 pub fn version() -> Result<String> {
     let path = root().join("Cargo.toml");
     let manifest = read(&path)?;

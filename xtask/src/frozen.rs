@@ -1,29 +1,30 @@
-//! What was released stays as it was: an installation of it must be upgradable by the scripts that were tested with it.
+//! Released scripts never change. Otherwise an installation of a release might not be upgradable by the scripts that
+//! were tested with it.
 //!
-//! Responsible for the list of released scripts with their hashes, and for whether they are still the same. Not
+//! Responsible for the list of released scripts with their hashes, and for checking that the scripts are unchanged. Not
 //! responsible for making them (`release`).
 //!
-//! Invariant: each script that installs a release is in the list, and so is each that leads to one. The script for
-//! primaries (`bridge/primary.sql`) counts as one that installs.
+//! Invariant: the list has each script that installs a release or leads to one. The script for primaries
+//! (`bridge/primary.sql`) counts as one that installs.
 
 use eyre::{Result, bail};
 use sha2::{Digest as _, Sha256};
 
 use crate::files::{EXTENSION, read, root};
 
-/// The list, as `sha256sum` writes it.
+/// The list, in the format of `sha256sum`.
 pub const LIST: &str = "sql/released.sha256";
 
-/// The folders with released scripts, each with what stands before their names in the list.
+/// The folders with released scripts, and the text before the scripts' names in the list.
 const FOLDERS: [(&str, &str); 2] = [("sql", ""), ("bridge", "../bridge/")];
 
-/// The name, in the list, of the script for primaries as a version had it. It lies apart from the others: what has such
-/// a name among a server's extensions is taken for one.
+/// Returns the name in the list of a version's script for primaries. It lies in another folder, since a server takes a
+/// file with such a name for an extension's script.
 pub fn primary(version: &str) -> String {
     format!("../bridge/primary--{version}.sql")
 }
 
-/// The line of a script in the list.
+/// Returns the line of a script in the list.
 pub fn line(name: &str, script: &str) -> String {
     let hash: String = Sha256::digest(script).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{hash}  {name}\n")
@@ -50,7 +51,7 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// The released versions of pg_queue, oldest first.
+/// Returns the released versions of pg_queue, oldest first.
 pub fn versions() -> Result<Vec<[u32; 3]>> {
     let list = read(&root().join(LIST))?;
     let mut versions: Vec<_> = list
@@ -62,7 +63,7 @@ pub fn versions() -> Result<Vec<[u32; 3]>> {
     Ok(versions)
 }
 
-/// The three numbers of a version. An upgrade script compares them as numbers, so there are no labels.
+/// Returns the three numbers of a version. Versions have no labels, since an upgrade script compares them as numbers.
 pub fn numbers(version: &str) -> Option<[u32; 3]> {
     let parts: Option<Vec<u32>> =
         version.split('.').map(|part| part.parse().ok().filter(|number: &u32| number.to_string() == part)).collect();

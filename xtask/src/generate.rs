@@ -1,13 +1,14 @@
-//! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their
-//! privileges as Rust knows them, on docs/functions.md the signatures of functions and the table of contents above
-//! them, on docs/decisions/verbs.md which verbs take which options, the tables of docs/views.md (`views`), and a list
-//! in bridge/primary.sql (`absent`). Also the addresses of the project, which Cargo.toml has (`project`), and the
-//! tables of docs/coming-from/cron-dialects.md (`dialects`).
+//! Generates files from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their
+//! privileges in Rust, the signatures of functions and the contents of docs/functions.md, the verbs' options in
+//! docs/decisions/verbs.md, the tables of docs/views.md (`views`), and a list in bridge/primary.sql (`absent`). Also
+//! fills in the addresses of the project from Cargo.toml (`project`) and the tables of
+//! docs/coming-from/cron-dialects.md (`dialects`).
 //!
-//! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between
-//! the two marks of the contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
+//! Responsible for writing and comparing files. On docs/functions.md it writes the first block of each section and the
+//! text between the two marks of the contents. The rest is written by hand. Not responsible for what an upgrade runs
+//! (`upgrade`).
 //!
-//! Invariant: a second time changes nothing.
+//! Invariant: a second run changes nothing.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -22,9 +23,9 @@ use crate::script::{EXTENSIONS, QUEUE};
 use crate::{absent, arguments, blocks, dialects, objects, project, tables, upgrade, views};
 
 const PAGE: &str = "docs/functions.md";
-/// The page that says which rules the verbs follow.
+/// The page with the rules that the verbs follow.
 const RULES: &str = "docs/decisions/verbs.md";
-/// Where the lines of a signature break.
+/// The longest line of a signature.
 const WIDTH: usize = 120;
 
 /// The files with blocks of options.
@@ -42,14 +43,14 @@ const WITH_OPTIONS: &[&str] = &[
     "docs/functions.md",
 ];
 
-/// Writes what is generated, or, if `is_check`, fails where it is not what is there.
+/// Writes the generated files. If `is_check` is true, it writes nothing and fails if a file is out of date.
 pub fn generate(is_check: bool) -> Result<()> {
-    // Everything else is made of declarations that have these.
+    // The blocks come first, because everything else is made from declarations that contain them.
     let options = Options::read()?;
     for name in WITH_OPTIONS {
         let text = read(&root().join(name))?;
         let made = blocks::filled(&text, |block, indent| match block {
-            // These are made of signatures.
+            // Other generators make these blocks.
             "contents" | "absent" => Ok(None),
             _ => options.block(block, indent).map(Some),
         })
@@ -76,7 +77,7 @@ pub fn generate(is_check: bool) -> Result<()> {
     files.iter().try_for_each(|(name, made)| put(name, made, is_check))
 }
 
-/// Writes a file, or, if `is_check`, fails where it is something else.
+/// Writes a file. If `is_check` is true, it writes nothing and fails if the file has another text.
 fn put(name: &str, made: &str, is_check: bool) -> Result<()> {
     let path = root().join(name);
     let now = if path.exists() { read(&path)? } else { String::new() };
@@ -90,7 +91,7 @@ fn put(name: &str, made: &str, is_check: bool) -> Result<()> {
     std::fs::write(&path, made).wrap_err_with(|| format!("could not write {name}"))
 }
 
-/// Rust as rustfmt writes it.
+/// Formats Rust code with rustfmt.
 fn formatted(code: &str) -> Result<String> {
     let mut rustfmt = Command::new("rustfmt")
         .args(["--edition", "2024", "--config-path"])
@@ -107,7 +108,7 @@ fn formatted(code: &str) -> Result<String> {
     Ok(String::from_utf8(answer.stdout)?)
 }
 
-/// The page with its generated parts made anew.
+/// Returns the page with new generated parts.
 fn page(now: &str, script: &str) -> Result<String> {
     let functions = declarations::functions(script);
     let mut page = String::new();
@@ -128,7 +129,7 @@ fn page(now: &str, script: &str) -> Result<String> {
     blocks::filled(&page, |name, _| Ok((name == "contents").then(|| contents(&page))))
 }
 
-/// The page of the rules, with a line for all options of jobs that the same verbs take.
+/// Returns the page of rules with one line for each group of options that the same verbs take.
 fn rules(now: &str, script: &str) -> Result<String> {
     let functions = declarations::functions(script);
     let takes = |function: &Function<'_>, name: &str| function.arguments.iter().any(|argument| argument.name == name);
@@ -155,7 +156,7 @@ fn rules(now: &str, script: &str) -> Result<String> {
     blocks::filled(now, |_, _| Ok(Some(table.clone())))
 }
 
-/// A line for each part of the page with links to its functions.
+/// Returns one line for each part of the page, with links to its functions.
 fn contents(page: &str) -> String {
     let anchor = |heading: &str| heading.to_lowercase().replace(' ', "-").replace(['`', '.', ','], "");
     let mut lines = String::new();
@@ -172,7 +173,7 @@ fn contents(page: &str) -> String {
     lines
 }
 
-/// How a function is called, with defaults and what it returns, in lines of at most `WIDTH` characters.
+/// Returns the call of a function with its defaults and its result, in lines of at most `WIDTH` characters.
 fn signature(function: &Function<'_>) -> String {
     let begin = format!("{}queue.{}(", if function.is_procedure { "CALL " } else { "" }, function.name);
     let call = broken(begin, &function.arguments, 4);
@@ -187,7 +188,7 @@ fn signature(function: &Function<'_>) -> String {
     format!("{call}{}{returns}", if fits { " " } else { "\n    " })
 }
 
-/// A list of arguments, which ends in a parenthesis; further lines are indented.
+/// Returns a list of arguments that ends in a parenthesis. Further lines are indented.
 fn broken(begin: String, arguments: &[Argument<'_>], indent: usize) -> String {
     let (mut text, mut width) = (begin.clone(), begin.len() + indent - 4);
     for (n, argument) in arguments.iter().enumerate() {
@@ -243,7 +244,7 @@ CREATE FUNCTION queue.adopt() RETURNS void LANGUAGE c;";
     }
 
     #[test]
-    fn a_page_that_names_what_there_is_not_is_an_error() {
+    fn a_page_that_names_a_missing_function_is_an_error() {
         let wrong = BEFORE.replace("queue.wait", "queue.weight");
         assert!(page(&wrong, SCRIPT).unwrap_err().to_string().contains("no function queue.weight"));
         assert!(page("# Functions\n", SCRIPT).is_err());

@@ -1,4 +1,4 @@
-//! Puts the extension's files where a server looks for them.
+//! Installs the extension's files where a server looks for them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,11 +12,11 @@ use crate::absent;
 use crate::files::{EXTENSION, control_file, read, root, version};
 use crate::script::{BRIDGED, FOR_CLUSTERS, QUEUE};
 
-/// Installs library, control file, install script, the scripts of released versions, and what the bridge wants run
-/// elsewhere, for the server of `pg_config`, below `destdir` if one is given.
+/// Installs the library, the control file, the install script, the scripts of released versions, and the bridge's
+/// script for primaries into the server of `pg_config`. If `destdir` is given, installs below that folder.
 pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Result<()> {
     let version = version()?;
-    // First what can go wrong, so that no half of an installation is left behind.
+    // Everything that can fail comes first, so that no half installation is left behind.
     let control = read(&control_file())?.replace("@CARGO_VERSION@", &version);
     let sql = QUEUE.install()?;
     let mut others = Vec::new();
@@ -38,9 +38,9 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
     for (name, sql, _) in &others {
         put(&extensions.join(format!("{name}--{version}.sql")), sql.as_bytes(), 0o644)?;
     }
-    // What is run in another database, so that who has an installation need not look for the tree.
+    // This script runs in another database. With the installed copy users need no source tree.
     put(&extensions.join(BRIDGED.extension).with_extension("primary.sql"), primary.as_bytes(), 0o644)?;
-    // Last: it is what makes the extensions available.
+    // The control files come last, because they make the extensions available.
     for (name, _, control) in &others {
         put(&extensions.join(name).with_extension("control"), control.as_bytes(), 0o644)?;
     }
@@ -52,7 +52,7 @@ pub fn script(pg_config: &Path, name: &str, text: &str) -> Result<()> {
     put(&ask(pg_config, "--sharedir")?.join("extension").join(name), text.as_bytes(), 0o644)
 }
 
-/// One of the directories that `pg_config` knows.
+/// Returns a directory that `pg_config` knows.
 fn ask(pg_config: &Path, option: &str) -> Result<PathBuf> {
     let answer = Command::new(pg_config)
         .arg(option)
@@ -64,7 +64,7 @@ fn ask(pg_config: &Path, option: &str) -> Result<PathBuf> {
     Ok(String::from_utf8(answer.stdout)?.trim().into())
 }
 
-/// The absolute `path` taken as one below `destdir`.
+/// Returns the absolute `path` below `destdir`.
 fn below(destdir: Option<&Path>, path: PathBuf) -> PathBuf {
     match destdir {
         None => path,
@@ -75,8 +75,8 @@ fn below(destdir: Option<&Path>, path: PathBuf) -> PathBuf {
     }
 }
 
-/// `sql/EXTENSION--VERSION.sql`, which install a version as it was released, and the upgrade scripts
-/// `sql/EXTENSION--OLD--NEW.sql`; sorted.
+/// Returns the sorted scripts `sql/EXTENSION--VERSION.sql`, which install a released version, and the upgrade scripts
+/// `sql/EXTENSION--OLD--NEW.sql`.
 fn released_scripts() -> Result<Vec<PathBuf>> {
     let dir = root().join("sql");
     let mut scripts = Vec::new();
@@ -91,8 +91,8 @@ fn released_scripts() -> Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-/// Writes a file under another name and moves it to its place. Never in place: a running server has the old
-/// library mapped and would execute what is half written.
+/// Writes a file under another name and then renames it. A running server has the old library mapped and would execute
+/// a half-written one.
 fn put(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let write = || -> std::io::Result<()> {
         if let Some(dir) = path.parent() {

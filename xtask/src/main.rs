@@ -1,5 +1,5 @@
 //! Builder's tasks that neither cargo nor make can do alone: the extension's SQL, its installation into a server, and
-//! what is generated.
+//! generated files.
 
 mod absent;
 mod arguments;
@@ -35,41 +35,41 @@ enum Task {
     Schema,
     /// Installs library, control file, that SQL and the upgrade scripts into a server
     Install {
-        /// What cargo built, such as target/release/libpg_queue.so
+        /// The library that cargo built, such as target/release/libpg_queue.so
         #[arg(long, value_name = "PATH")]
         library: PathBuf,
-        /// The server's
+        /// The pg_config of the server
         #[arg(long, value_name = "PATH")]
         pg_config: PathBuf,
         /// Installs below this folder
         #[arg(long, value_name = "DIR")]
         destdir: Option<PathBuf>,
     },
-    /// Installs an artificial earlier version, and the script that leads from it to this one, for tests of upgrades
+    /// Installs an artificial earlier version and its upgrade script to this version, for tests of upgrades
     Earlier {
-        /// The server's
+        /// The pg_config of the server
         #[arg(long, value_name = "PATH")]
         pg_config: PathBuf,
     },
-    /// Writes the upgrade scripts, and what pages say that the SQL has
+    /// Writes the upgrade scripts and the other files that are generated from the SQL
     Generate {
-        /// Writes nothing, and fails where one is stale
+        /// Writes nothing, and fails if a file is stale
         #[arg(long)]
         check: bool,
     },
-    /// Makes the tree that of a release: sets the version, dates the changelog, freezes the scripts
+    /// Turns the tree into that of a release: sets the version, dates the changelog, freezes the scripts
     Release {
         version: String,
-        /// Of the release, as 2030-01-31
+        /// The date of the release, as 2030-01-31
         #[arg(long)]
         date: String,
         /// Writes nothing, but does all checks that need no commit
         #[arg(long)]
         dry_run: bool,
     },
-    /// Prints what a person does when a release is built
+    /// Prints the steps that a person takes after a release is built
     ByHand,
-    /// Begins the version after a release
+    /// Turns the tree into that of the version after a release
     Next { version: String },
     /// Writes the pages as a book for mdBook
     Site {

@@ -1,9 +1,9 @@
-//! Which privilege gives access to which function and view, from the line `-- For: …` above the statement that makes
-//! it.
+//! Generates the list of privileges that give access to functions and views, from the line `-- For: …` above the
+//! statement that makes them.
 //!
 //! Responsible for `src/catalog/objects.rs`. Not responsible for the GRANTs (`catalog::grants`).
 //!
-//! Invariant: what has no such line is the owner's alone.
+//! Invariant: an object without such a line belongs to the owner alone.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ pub const OBJECTS: &[(u8, Kind, &str)] = &[
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, \"queue\"),
 ";
 
-/// Returns the file of all objects.
+/// Returns the text of the file.
 pub fn file(script: &str) -> Result<String> {
     let mut file = HEAD.to_owned();
     for statement in script::statements(script)? {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_marked_is_listed() {
+    fn marked_objects_are_listed() {
         let script = "-- For: produce, manage '*'.\nCREATE FUNCTION queue.f() RETURNS void LANGUAGE c;
 -- Two words.\n-- For: observe.\nCREATE VIEW queue.v AS SELECT 1;\n\
 CREATE FUNCTION queue.owners() RETURNS void LANGUAGE c;

@@ -1,9 +1,10 @@
-//! The list of options of jobs and of queues, `sql/options.toml`, and what is made of it in each language.
+//! The list of options of jobs and of queues, `sql/options.toml`, and the text that is generated from it in each
+//! language.
 //!
 //! Responsible for the list, and for the text of each generated block. Not responsible for finding the blocks
 //! (`blocks`).
 //!
-//! Invariant: nothing about an option is known here by its name.
+//! Invariant: this code names no single option.
 
 use std::fmt::Write as _;
 
@@ -12,7 +13,7 @@ use serde::Deserialize;
 
 use crate::files::{read, root};
 
-/// Where text is broken.
+/// The longest line of generated text.
 const WIDTH: usize = 118;
 
 #[derive(Deserialize)]
@@ -22,12 +23,12 @@ pub struct Options {
     queue: Vec<Queue>,
 }
 
-/// What is said of every option.
+/// An entry of the list.
 #[derive(Deserialize)]
 struct Job {
     name: String,
     kind: Kind,
-    /// As SQL. None: NULL.
+    /// The default in SQL. `None` means NULL.
     default: Option<String>,
     range: Option<String>,
     null: String,
@@ -41,7 +42,7 @@ struct Job {
 
 type Queue = Job;
 
-/// What takes options of jobs.
+/// Calls and elements that take options of jobs.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Use {
@@ -64,19 +65,19 @@ enum Kind {
     Span,
     Time,
     Text,
-    /// A text for which programs often have a number.
+    /// A text. Programs often have a number for it.
     Key,
-    /// A text that is a name of this database, or one of a few.
+    /// A text that is a name in this database or one of a few words.
     Word,
     Names,
     Json,
 }
 
-/// A kind in each language.
+/// The types of a kind in each language.
 struct Types {
     sql: &'static str,
     oid: &'static str,
-    /// How the server reads it of a job's options.
+    /// The type as which the server reads it from a job's options.
     rust: &'static str,
     python: &'static str,
     python_check: &'static str,
@@ -145,12 +146,12 @@ impl Options {
         toml::from_str(&read(&root().join(FILE))?).wrap_err(FILE)
     }
 
-    /// The options that a use takes.
+    /// Returns the options that this use takes.
     fn of(&self, used: Use) -> impl Iterator<Item = &Job> {
         self.job.iter().filter(move |option| !option.without.contains(&used))
     }
 
-    /// Returns the text of a block by its name. `indent`: that of its marks.
+    /// Returns the text of the block with this name. `indent`: the indentation of its marks.
     pub fn block(&self, name: &str, indent: usize) -> Result<String> {
         let verb = |name: &str| match name {
             "enqueue" => Ok(Use::Enqueue),
@@ -221,14 +222,14 @@ impl Options {
         Ok(lines.iter().map(|line| format!("{:indent$}{line}\n", "")).collect())
     }
 
-    /// The options that a use does not take, as Node names them.
+    /// Returns the options that this use does not take, with their names in Node.
     fn not_of(&self, used: Use, quote: &str, between: &str) -> String {
         let others = self.job.iter().filter(|option| option.without.contains(&used));
         others.map(|option| format!("{quote}{}{quote}", camel(&option.name))).collect::<Vec<_>>().join(between)
     }
 
     fn python_classes(&self) -> Vec<String> {
-        // The name of a task is its first argument.
+        // The name of a task is the first argument of its class, so it is not an option.
         let takes =
             |option: &Job, used: Use| !option.without.contains(&used) && (used != Use::Task || option.name != "task");
         let classes = [
@@ -271,7 +272,7 @@ impl Options {
     }
 }
 
-/// Items with this between them, in as few lines as possible.
+/// Joins items with `between`, in as few lines as possible.
 pub fn packed(indent: usize, between: &str, items: impl Iterator<Item = String>) -> String {
     let mut text = " ".repeat(indent);
     let mut width = indent;
@@ -336,7 +337,7 @@ fn declaration(option: &Job) -> String {
     format!("{}?: {kind}{null}", camel(&option.name))
 }
 
-/// The table of a page.
+/// Returns the table of a page.
 fn table(options: &[Job]) -> Vec<String> {
     let mut lines = vec!["|Argument|Range|Meaning|NULL|".to_owned(), "|---|---|---|---|".to_owned()];
     lines.extend(options.iter().map(|Job { name, range, values, says, null, .. }| {
@@ -346,7 +347,7 @@ fn table(options: &[Job]) -> Vec<String> {
     lines
 }
 
-/// A literal of SQL that says what each option means.
+/// Returns a SQL literal that says what each option means.
 fn in_words(options: &[Job]) -> Vec<String> {
     let mut lines = vec!["'".to_owned()];
     for Job { name, range, values, says, default, .. } in options {
@@ -362,7 +363,7 @@ fn in_words(options: &[Job]) -> Vec<String> {
     lines
 }
 
-/// Text in lines, each with this before it.
+/// Returns text in lines that each begin with `before`.
 fn wrapped(before: &str, text: &str) -> String {
     let mut lines = vec![before.to_owned()];
     for word in text.split(' ') {
@@ -377,14 +378,14 @@ fn wrapped(before: &str, text: &str) -> String {
     lines.join("\n")
 }
 
-/// A sentence without links, and with names of options as a language has them.
+/// Returns a sentence without links, with the options' names as in a language.
 fn plain(says: &str, named: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut rest = says;
     while let Some((before, link)) = rest.split_once('[') {
         let (shown, behind) = link.split_once("](").expect("a link");
         let (_, behind) = behind.split_once(')').expect("a link's end");
-        // A link in parentheses only says where more is.
+        // A link in parentheses only says where more is, so it is left out.
         match (before.strip_suffix(" ("), behind.strip_prefix(')')) {
             (Some(before), Some(behind)) => (text, rest) = (text + before, behind),
             _ => (text, rest) = (text + before + shown, behind),

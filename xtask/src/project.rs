@@ -1,4 +1,4 @@
-//! Where the project lives: its homepage, and the address for reports of vulnerabilities. Cargo.toml has both, in
+//! The addresses of the project: its homepage, and the address for reports of vulnerabilities. Cargo.toml has both, in
 //! `[workspace.metadata.project]`. The publisher of this tree fills them in.
 //!
 //! Responsible for the lines that name them in other files. Not responsible for packages (`packaging/common` reads
@@ -10,7 +10,8 @@ use eyre::{Result, eyre};
 
 use crate::files::{read, root};
 
-/// The files with such a line: the key in Cargo.toml, how the line before it begins, what stands around the address.
+/// The files that name an address, its key in Cargo.toml, the beginning of the line before, and the text around the
+/// address.
 const LINES: [(&str, &str, &str, &str); 5] = [
     ("META.json", "homepage", "  \"release_status\": ", "  \"resources\": { \"homepage\": \"{}\" },"),
     ("SECURITY.md", "contact", "Please report a vulnerability ", "Or write to `{}`."),
@@ -19,7 +20,7 @@ const LINES: [(&str, &str, &str, &str); 5] = [
     ("clients/rust/Cargo.toml", "homepage", "license = ", "homepage = \"{}\""),
 ];
 
-/// Returns the addresses that are not filled in, by their keys.
+/// Returns the keys of the addresses that are not filled in.
 pub fn missing() -> Result<Vec<&'static str>> {
     let manifest = read(&root().join("Cargo.toml"))?;
     let keys = ["homepage", "contact"].map(|key| address(&manifest, key).map(|address| (key, address)));
@@ -27,7 +28,7 @@ pub fn missing() -> Result<Vec<&'static str>> {
     Ok(keys.into_iter().filter(|(_, address)| address.is_empty()).map(|(key, _)| key).collect())
 }
 
-/// Returns the files, each with its new text.
+/// Returns the files with their new texts.
 pub fn files() -> Result<Vec<(String, String)>> {
     let manifest = read(&root().join("Cargo.toml"))?;
     let made = LINES.iter().map(|(file, key, before, line)| {
@@ -43,8 +44,8 @@ fn address<'a>(manifest: &'a str, key: &str) -> Result<&'a str> {
     line.and_then(|rest| rest.strip_suffix('"')).ok_or_else(|| eyre!("Cargo.toml has no {key} of the project"))
 }
 
-/// Returns the text with one line about this address behind the line that begins with `before`, or with none if the
-/// address is empty. `None`: there is no line that begins so.
+/// Returns the text with one line about this address after the line that begins with `before`. If the address is empty,
+/// the line is left out. `None` if no line begins with `before`.
 fn with_line(text: &str, before: &str, line: &str, address: &str) -> Option<String> {
     let begin = line.split("{}").next().unwrap_or_default();
     let mut found = false;
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_comes_changes_and_goes() {
+    fn an_address_is_added_changed_and_removed() {
         let (text, before, line) = ("{\n  \"license\": \"x\",\n}\n", "  \"license\": ", "  \"homepage\": \"{}\",");
         let named = with_line(text, before, line, "https://a.example").unwrap();
         assert_eq!(named, "{\n  \"license\": \"x\",\n  \"homepage\": \"https://a.example\",\n}\n");

@@ -1,10 +1,10 @@
-//! What a release changes in the tree, and what the version after it does.
+//! Turns the tree into a release, and then into the version after it.
 //!
-//! Responsible for the version in every file that has it, the date in the changelog, the scripts that are frozen, and
-//! for refusing a tree of which no release can be made. Not responsible for building (`make dist`), nor for what a
-//! person does afterwards, which CONTRIBUTING.md lists.
+//! Responsible for the version in every file that has it, the date in the changelog, the frozen scripts, and for
+//! refusing a tree that cannot be released. Not responsible for building (`make dist`), nor for the steps that a person
+//! takes afterwards (CONTRIBUTING.md).
 //!
-//! Invariant: nothing is written before everything that can be refused has been looked at.
+//! Invariant: all checks come before the first write.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::files::{read, root, version};
 use crate::script::{EXTENSIONS, Sources};
 use crate::{absent, frozen, generate, project};
 
-/// The files that have the version, each with what stands around it.
+/// The files that have the version, each with the text around it.
 const PLACES: [(&str, &str); 18] = [
     ("Cargo.toml", "\nversion = \"{}\"\n"),
     (absent::SCRIPT, "SELECT '{}'::text"),
@@ -40,14 +40,14 @@ const LOCK: &str = "Cargo.lock";
 const CHANGELOG: &str = "CHANGELOG.md";
 const META: &str = "META.json";
 
-/// The list of what is done by hand: this section of that page.
+/// The page and the section that list what is done by hand.
 const PAGE: &str = "CONTRIBUTING.md";
 const BY_HAND: &str = "### By hand\n";
 
-/// Makes this tree the release of `to` on this date: sets its version, dates the changelog, freezes the scripts. With
-/// `is_dry` it writes nothing, and lets changes pass that no commit has.
+/// Turns this tree into the release of `to` on this date: sets its version, dates the changelog, freezes the scripts.
+/// If `is_dry` is true, it writes nothing and allows uncommitted changes.
 ///
-/// Errors: a tree of which no release can be made; a version that is no later one.
+/// Errors: the tree cannot be released; the version is not a later one.
 pub fn release(to: &str, date: &str, is_dry: bool) -> Result<()> {
     let from = version()?;
     check(to, is_dry)?;
@@ -96,7 +96,7 @@ fn next_edits(from: &str, to: &str) -> Result<Edits> {
     Ok(edits)
 }
 
-/// Refuses what no release can be made of.
+/// Refuses a tree that cannot be released.
 fn check(to: &str, is_dry: bool) -> Result<()> {
     let number = frozen::numbers(to).ok_or_else(|| eyre!("a version is three numbers, as 1.2.3, and not {to:?}"))?;
     if let Some(last) = frozen::versions()?.last().filter(|last| **last >= number) {
@@ -120,7 +120,7 @@ fn is_released(version: &str) -> Result<bool> {
     Ok(frozen::versions()?.into_iter().map(frozen::text).any(|released| released == version))
 }
 
-/// Adds the scripts of this version, which is generated, to those that never change.
+/// Adds the scripts of this version to those that never change.
 fn freeze(version: &str) -> Result<()> {
     let sql = root().join("sql");
     let mut list = read(&root().join(frozen::LIST))?;
@@ -141,7 +141,7 @@ fn freeze(version: &str) -> Result<()> {
     frozen::check()
 }
 
-/// Prints what a person does after a release.
+/// Prints the steps that a person takes after a release.
 pub fn by_hand() -> Result<()> {
     for key in project::missing()? {
         println!("Cargo.toml has no {key} of the project: fill it in, and run `make generate`.");
@@ -152,12 +152,12 @@ pub fn by_hand() -> Result<()> {
     Ok(())
 }
 
-/// New texts of files by their paths; `None`: the file goes.
+/// New texts of files by their paths. `None` removes the file.
 #[derive(Default)]
 struct Edits(BTreeMap<String, Option<String>>);
 
 impl Edits {
-    /// The text of a file, as it is to be until now.
+    /// Returns the text of a file with the edits so far.
     fn text(&mut self, file: &str) -> Result<&mut String> {
         if !self.0.contains_key(file) {
             self.0.insert(file.to_owned(), Some(read(&root().join(file))?));
@@ -165,7 +165,7 @@ impl Edits {
         self.0.get_mut(file).and_then(Option::as_mut).ok_or_else(|| eyre!("{file} goes"))
     }
 
-    /// Replaces a text, which must be there.
+    /// Replaces a text in a file, which must have it.
     fn replace(&mut self, file: &str, old: &str, new: &str) -> Result<()> {
         let text = self.text(file)?;
         if !text.contains(old) {
@@ -175,12 +175,12 @@ impl Edits {
         Ok(())
     }
 
-    /// Sets the version everywhere, and gives the step that leads to it its name.
+    /// Sets the version everywhere and renames the transitions to it.
     fn set_version(&mut self, from: &str, to: &str) -> Result<()> {
         for (file, around) in PLACES {
             let [old, new] = [from, to].map(|version| around.replace("{}", version));
             if file == LOCK {
-                // Only crates of this tree have no source.
+                // In the lock file only crates of this tree have no source.
                 let text = self.text(file)?;
                 let ours =
                     |part: &str| if part.contains("\nsource = ") { part.to_owned() } else { part.replace(&old, &new) };
@@ -210,7 +210,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Prints what would be written.
+    /// Prints the edits without writing them.
     fn list(&self) -> Result<()> {
         for (file, text) in &self.0 {
             println!("{} {file}", if text.is_some() { "writes" } else { "removes" });

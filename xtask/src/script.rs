@@ -1,20 +1,20 @@
-//! The SQL of an extension: its sources in order, and the statements that they consist of.
+//! The SQL of an extension: its sources in order, and their statements.
 //!
-//! Responsible for taking a script apart, with what each statement makes. Not responsible for what an upgrade does with
-//! it (`upgrade`).
+//! Responsible for splitting a script into statements, with the name of what each one makes. Not responsible for what
+//! an upgrade does with it (`upgrade`).
 //!
-//! Invariant: the texts of the statements, one behind the other, are the script.
+//! Invariant: the texts of the statements together are the script.
 
 use eyre::{Result, bail};
 
 use crate::files::{BRIDGE, CLUSTER, EXTENSION, read, root};
 
-/// The sources of an extension, below a folder, in the order in which they build on each other.
+/// The sources of an extension in a folder. Later parts use earlier ones.
 pub struct Sources {
     pub extension: &'static str,
     pub folder: &'static str,
     pub parts: &'static [&'static str],
-    /// What an upgrade does at its end.
+    /// The statements that an upgrade runs at its end.
     pub after_upgrade: &'static str,
 }
 
@@ -38,7 +38,7 @@ pub const QUEUE: Sources = Sources {
         on what is new.\nSELECT queue_internal.derive_grants();\n",
 };
 
-/// The extension for many servers, which is SQL alone.
+/// The extension for many servers. It has only SQL.
 pub const FOR_CLUSTERS: Sources = Sources {
     extension: CLUSTER,
     folder: "cluster/sql",
@@ -58,19 +58,19 @@ pub const BRIDGED: Sources = Sources {
 pub const EXTENSIONS: [Sources; 3] = [QUEUE, FOR_CLUSTERS, BRIDGED];
 
 impl Sources {
-    /// All parts in one text.
+    /// Returns all parts in one text.
     pub fn text(&self) -> Result<String> {
         let parts = self.parts.iter().map(|part| read(&root().join(self.folder).join(part).with_extension("sql")));
         Ok(parts.collect::<Result<Vec<_>>>()?.join("\n"))
     }
 
-    /// The script of CREATE EXTENSION, which psql refuses to run by itself.
+    /// Returns the script of CREATE EXTENSION. psql refuses to run it.
     pub fn install(&self) -> Result<String> {
         Ok(format!("{}\n{}", echo(&format!("CREATE EXTENSION {}", self.extension)), self.text()?))
     }
 }
 
-/// The line by which psql refuses a script, and says which command runs it.
+/// Returns the line that makes psql refuse a script and names the command that runs it.
 pub fn echo(command: &str) -> String {
     format!("\\echo Use \"{command}\" to load this file. \\quit\n")
 }
@@ -80,23 +80,23 @@ pub fn echo(command: &str) -> String {
 pub struct Statement {
     pub text: String,
     pub kind: Kind,
-    /// What it makes or explains, with its schema, as `queue.claim` or `queue.jobs`. Empty: it cannot be said.
+    /// The name of what it makes or explains, with its schema, as `queue.claim` or `queue.jobs`. Empty if it has none.
     pub name: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// CREATE FUNCTION, PROCEDURE or VIEW: it can be run again with OR REPLACE.
+    /// CREATE FUNCTION, PROCEDURE or VIEW. It can be run again with OR REPLACE.
     Replaceable,
-    /// COMMENT ON: it can be run again.
+    /// COMMENT ON. It can be run again.
     Comment,
-    /// A DO block whose tag begins with `each_`: it can be run again, and looks for what there is.
+    /// A DO block whose tag begins with `each_`. It can be run again and finds the existing objects itself.
     Each,
-    /// Everything else is run once.
+    /// Any other statement. It is run once.
     Once,
 }
 
-/// Takes a script apart.
+/// Splits a script into statements.
 ///
 /// Errors: a quote, a comment or a body that does not end.
 pub fn statements(script: &str) -> Result<Vec<Statement>> {
@@ -109,7 +109,7 @@ pub fn statements(script: &str) -> Result<Vec<Statement>> {
     Ok(found)
 }
 
-/// How long the first statement is, with its semicolon. `None`: there is none any more.
+/// Returns the length of the first statement with its semicolon. `None` if there is no statement left.
 fn length(text: &str) -> Result<Option<usize>> {
     let (mut at, mut is_atomic, mut has_code) = (0, false, false);
     let skip = |from: usize, end: &str| match text[from..].find(end) {
@@ -145,14 +145,14 @@ fn length(text: &str) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// The opening quote of a text in dollar quotes.
+/// Returns the opening quote of a text in dollar quotes.
 fn dollar_quote(text: &str) -> Option<&str> {
     let end = text.strip_prefix('$')?.find('$')?;
     let tag = &text[..end + 2];
     tag[1..=end].chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then_some(tag)
 }
 
-/// What a statement is.
+/// Returns the statement with its name and kind.
 fn statement(text: &str) -> Statement {
     let code = without_comments(text);
     let words: Vec<&str> =
@@ -160,7 +160,7 @@ fn statement(text: &str) -> Statement {
     let (kind, name) = match words[..] {
         ["CREATE", "OR", "REPLACE", _, name, ..] => (Kind::Replaceable, name),
         ["CREATE", "FUNCTION" | "PROCEDURE" | "VIEW", name, ..] => (Kind::Replaceable, name),
-        // Of a column the table or view.
+        // The comment of a column belongs to its table or view.
         ["COMMENT", "ON", "COLUMN", name, ..] => (Kind::Comment, name.rsplit_once('.').map_or(name, |(name, _)| name)),
         ["COMMENT", "ON", _, name, ..] => (Kind::Comment, name),
         ["DO", tag, ..] if tag.starts_with("$each_") => (Kind::Each, tag),
@@ -171,7 +171,7 @@ fn statement(text: &str) -> Statement {
     Statement { text: text.to_owned(), kind, name: name.to_owned() }
 }
 
-/// A statement without the comments before it, and without the line that psql refuses.
+/// Returns a statement without the comments before it, and without the line that makes psql refuse the script.
 pub fn without_comments(text: &str) -> &str {
     let mut rest = text.trim_start();
     loop {
@@ -184,9 +184,9 @@ pub fn without_comments(text: &str) -> &str {
     }
 }
 
-/// Returns a statement in the form that it shares with those that differ from it in nothing but layout: in comments, in
-/// white space between words, or in the lines over which a literal is broken, as `'a '` and `'b'` for `'a b'`. A text
-/// in dollar quotes stays as it is: Postgres keeps the layout of a body.
+/// Returns a statement in a form in which layout makes no difference: comments, white space between words, and the
+/// lines of a literal, as `'a '` and `'b'` for `'a b'`. A text in dollar quotes stays as it is, because Postgres keeps
+/// the layout of a body.
 pub fn canonical(text: &str) -> String {
     let (mut made, mut rest, mut gap) = (String::new(), without_comments(text), "");
     while let Some(c) = rest.chars().next() {
@@ -253,7 +253,7 @@ CREATE UNIQUE INDEX a_idx ON queue.a (b);
     }
 
     #[test]
-    fn layout_makes_no_other_statement() {
+    fn layout_does_not_change_a_statement() {
         let one = "CREATE FUNCTION queue.f(a text DEFAULT 'a  ''b', c int) RETURNS int LANGUAGE c; -- It's old.";
         let other = "-- For: observe.
 CREATE FUNCTION queue.f(
@@ -271,7 +271,7 @@ CREATE FUNCTION queue.f(
     }
 
     #[test]
-    fn what_does_not_end_is_an_error() {
+    fn an_unclosed_quote_comment_or_body_is_an_error() {
         for script in ["SELECT 'a", "SELECT $a$ b;", "SELECT 1", "/* a"] {
             assert!(statements(script).is_err(), "{script}");
         }

@@ -1,11 +1,11 @@
 //! The sources of the site: the pages of the tree as a book for mdBook, and llms.txt.
 //!
-//! Responsible for the folder that it is given: the pages that docs/README.md lists, in its order and under its
-//! headings; the files that they link to; book.toml. Not responsible for what a page says, nor for the site itself,
-//! which mdBook makes.
+//! Responsible for the contents of the given folder: the pages that docs/README.md lists, in its order and under its
+//! headings, the files that they link to, and book.toml. Not responsible for the pages' contents, nor for the site
+//! itself, which mdBook makes.
 //!
-//! Invariant: each link of a page leads to a page, to a part of one or to a copy of the file. A page that the list
-//! lacks is an error.
+//! Invariant: each link of a page leads to a page, to a part of one or to a copy of the file. It is an error if the
+//! list lacks a page.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ runnable = false
 enable = false
 "#;
 
-/// Tables are wider than a phone: they scroll by themselves, and the page does not.
+/// A table that is wider than a phone scrolls by itself, so that the page does not scroll sideways.
 const STYLE: &str = "\
 .content main { overflow-wrap: anywhere; }
 .content table { display: block; overflow-x: auto; overflow-wrap: normal; margin-inline: 0; width: max-content; \
@@ -56,14 +56,14 @@ struct Entry {
     title: String,
     /// Its path below the root of the tree.
     path: String,
-    /// What the list says of it.
+    /// Its description in the list.
     about: String,
 }
 
 /// The parts of the list, each with its heading.
 type Parts = Vec<(String, Vec<Entry>)>;
 
-/// Writes the sources of the site into a folder, which is emptied first.
+/// Writes the sources of the site into a folder. Empties the folder first.
 pub fn prepare(out: &Path) -> Result<()> {
     if out.exists() {
         std::fs::remove_dir_all(out).wrap_err_with(|| format!("could not empty {}", out.display()))?;
@@ -95,7 +95,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).wrap_err_with(|| format!("could not write {}", path.display()))
 }
 
-/// The pages in a folder and in those within it.
+/// Returns the pages in a folder and in the folders within it.
 fn below(folder: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root().join(folder))? {
@@ -111,13 +111,13 @@ fn below(folder: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Fails if there are pages of the documentation that are not listed.
+/// Fails if the list lacks pages of the documentation.
 fn complete(pages: &BTreeSet<String>) -> Result<()> {
     let lost: Vec<_> = below("docs")?.into_iter().filter(|page| !pages.contains(page)).collect();
     if lost.is_empty() { Ok(()) } else { bail!("{LIST} does not list {}", lost.join(", ")) }
 }
 
-/// What the list of pages says: lines `* [title](path): about` under headings.
+/// Reads the list of pages: lines `* [title](path): about` under headings.
 fn parts(list: &str) -> Parts {
     let mut parts = Parts::new();
     for line in list.lines() {
@@ -137,7 +137,7 @@ fn entry(line: &str) -> Option<Entry> {
     Some(Entry { title: title.to_owned(), path: beside(LIST, target), about })
 }
 
-/// The path of a link's target below the root.
+/// Returns the path of a link's target, relative to the root.
 fn beside(page: &str, target: &str) -> String {
     let mut path = PathBuf::from(page);
     path.pop();
@@ -151,8 +151,8 @@ fn beside(page: &str, target: &str) -> String {
     path.display().to_string()
 }
 
-/// The text of a page, with links to files of the tree as links to copies of them. `files`: gets what is to be copied,
-/// and as what.
+/// Returns the text of a page. Links to other files of the tree become links to copies. Adds these files and the names
+/// of their copies to `files`.
 fn linked(page: &str, text: &str, pages: &BTreeSet<String>, files: &mut BTreeSet<(String, String)>) -> Result<String> {
     let mut made = String::with_capacity(text.len());
     let mut is_code = false;
@@ -177,7 +177,7 @@ fn linked(page: &str, text: &str, pages: &BTreeSet<String>, files: &mut BTreeSet
     Ok(made)
 }
 
-/// What a link of a page becomes.
+/// Returns the new target of a page's link.
 fn target(
     page: &str,
     target: &str,
@@ -190,7 +190,7 @@ fn target(
     }
     let path = beside(page, file);
     if pages.contains(&path) {
-        // mdBook gives a README the name of an index, and leaves links to it as they are.
+        // mdBook makes index.html from a README, but does not change links to it.
         return Ok(target.replacen("README.md", "index.html", 1));
     }
     let on_disk = root().join(&path);
@@ -210,20 +210,20 @@ fn target(
         files.insert((path.clone(), path));
         return Ok(target.to_owned());
     }
-    // A browser shows it, and does not offer it for download.
+    // With the ending .txt a browser shows the file and does not download it.
     let shown = |name: &str| format!("{}.txt", name.trim_end_matches(".md").trim_end_matches(".txt"));
     files.insert((path.clone(), shown(&path)));
     Ok(shown(file))
 }
 
-/// The order of the pages, as mdBook wants it.
+/// Returns the order of the pages in mdBook's format.
 fn summary(parts: &Parts, pages: &BTreeSet<String>) -> Result<String> {
     let mut text = format!("# Summary\n\n[pg_queue]({FRONT})\n[All pages]({LIST})\n");
     let mut listed: BTreeSet<&str> = BTreeSet::from([FRONT, LIST]);
     for (heading, entries) in parts {
         write!(text, "\n# {heading}\n\n")?;
         for Entry { title, path, .. } in entries {
-            // A page can be named under several headings; it has one place in the book.
+            // A page may stand under several headings, but it has one place in the book.
             if !listed.insert(path) {
                 continue;
             }
@@ -240,14 +240,14 @@ fn summary(parts: &Parts, pages: &BTreeSet<String>) -> Result<String> {
     Ok(text)
 }
 
-/// The first heading of a page.
+/// Returns the first heading of a page.
 fn title_of(page: &str) -> Result<String> {
     let text = read(&root().join(page))?;
     let title = text.lines().find_map(|line| line.strip_prefix("# "));
     title.map(str::to_owned).ok_or_else(|| eyre!("{page} has no heading"))
 }
 
-/// The list for programs that read: see llmstxt.org.
+/// Returns llms.txt, the list for programs that read the site: see llmstxt.org.
 fn llms(parts: &Parts) -> Result<String> {
     let mut text = "# pg_queue\n\n> A job queue inside PostgreSQL, as an extension: jobs commit with the data, \
         workers are woken by the commit, \
@@ -263,7 +263,7 @@ fn llms(parts: &Parts) -> Result<String> {
     Ok(text)
 }
 
-/// Where mdBook puts a page.
+/// Returns the path at which mdBook puts a page.
 fn place(path: &str) -> String {
     let page = path.strip_suffix(".md").unwrap_or(path);
     match page.strip_suffix("README") {

@@ -1,9 +1,9 @@
-//! The columns of the tables that Rust reads and writes directly, and of rows that it returns, from the statements that
-//! make them.
+//! Generates the columns of the tables that Rust reads and writes directly, and of rows that it returns, from the
+//! statements that make them.
 //!
-//! Responsible for `src/catalog/tables.rs`, for each table its shape and the numbers of its columns, and
-//! `src/catalog/rows.rs`, for each row a struct. Not responsible for comparing a shape with the table that a
-//! database has (`pg::shape`).
+//! Responsible for `src/catalog/tables.rs`, with the shape and the column numbers of each table, and
+//! `src/catalog/rows.rs`, with a struct for each row. Not responsible for comparing a shape with a database's table
+//! (`pg::shape`).
 //!
 //! Invariant: a column stands in the SQL and nowhere else.
 
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use eyre::{Result, bail, eyre};
 
-/// The tables, without the number at the end of those that come several times.
+/// The tables. Tables that exist several times have a number after this name.
 const TABLES: [&str; 18] = [
     "attempt",
     "claim",
@@ -33,15 +33,14 @@ const TABLES: [&str; 18] = [
     "weight",
 ];
 
-/// Rows that functions return, how the module is called that has the numbers of their columns, and before which
-/// parenthesis these stand in the script.
+/// Rows that functions return: the type or function, the name of its module, and the script's text before the columns.
 const ROWS: [(&str, &str, &str); 3] = [
     ("queue_internal.live", "LifeRow", "CREATE FUNCTION queue_internal.live()\n    RETURNS TABLE ("),
     ("queue.listed_job", "ListedJob", "CREATE TYPE queue.listed_job AS ("),
     ("queue.claimed_job", "ClaimedJob", "CREATE TYPE queue.claimed_job AS ("),
 ];
 
-/// Types in SQL, and what pgrx calls their oids.
+/// SQL types, and pgrx's names for their oids.
 const TYPES: [(&str, &str); 14] = [
     ("\"char\"", "CHAROID"),
     ("bigint", "INT8OID"),
@@ -140,7 +139,7 @@ const ROWS_HEAD: &str = "//! The rows that functions return.
 use pgrx::pg_sys::Datum;
 ";
 
-/// What a column of a type is in Rust.
+/// Returns the Rust type of a column with this type.
 fn kind(oid: &str) -> &'static str {
     match oid {
         "INT8OID" | "TIMESTAMPTZOID" => "i64",
@@ -153,7 +152,7 @@ fn kind(oid: &str) -> &'static str {
     }
 }
 
-/// Returns the file of all tables. rustfmt does not format what is in a macro.
+/// Returns the text of the file of all tables. rustfmt does not format the contents of a macro.
 pub fn file(script: &str) -> Result<String> {
     let mut file = HEAD.to_owned();
     for table in TABLES {
@@ -169,7 +168,7 @@ pub fn file(script: &str) -> Result<String> {
     Ok(file + "}\n")
 }
 
-/// Returns the file of all rows.
+/// Returns the text of the file of all rows.
 pub fn rows(script: &str) -> Result<String> {
     let mut file = ROWS_HEAD.to_owned();
     for (row, module, begin) in ROWS {
@@ -187,7 +186,7 @@ pub fn rows(script: &str) -> Result<String> {
     Ok(file)
 }
 
-/// How a table is called: `attempt_N` if there are several.
+/// Returns the table's name in the script: `attempt_N` if there are several.
 fn written(script: &str, table: &str) -> String {
     let is_numbered = script.contains(&format!("CREATE TABLE queue_internal.{table}_%1$s"));
     if is_numbered { format!("{table}_N") } else { table.to_owned() }
@@ -200,7 +199,7 @@ struct Column {
     is_not_null: bool,
 }
 
-/// The columns of a table, in order.
+/// Returns the columns of a table in order.
 fn columns(script: &str, table: &str) -> Result<Vec<Column>> {
     let begins =
         [format!("CREATE TABLE queue_internal.{table} ("), format!("CREATE TABLE queue_internal.{table}_%1$s (")];
@@ -233,7 +232,7 @@ fn columns(script: &str, table: &str) -> Result<Vec<Column>> {
         let is_not_null = ["NOT NULL", "PRIMARY KEY", "GENERATED"].iter().any(|mark| rest.contains(mark));
         columns.push(Column { name: name.to_owned(), oid, is_not_null });
     }
-    // Of a key over several columns each is NOT NULL.
+    // All columns of a primary key are NOT NULL.
     for key in items.iter().filter_map(|item| item.split_once("PRIMARY KEY (")).map(|(_, rest)| rest) {
         let names: Vec<&str> = key.split(')').next().unwrap_or_default().split(',').map(str::trim).collect();
         for column in columns.iter_mut().filter(|column| names.contains(&column.name.as_str())) {
@@ -243,7 +242,7 @@ fn columns(script: &str, table: &str) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// The items of a list in parentheses, without comments.
+/// Returns the items of a list in parentheses, without comments.
 fn items(list: &str) -> Vec<String> {
     let (mut items, mut item, mut depth) = (Vec::new(), String::new(), 1);
     let code = list.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");

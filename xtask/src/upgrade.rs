@@ -1,13 +1,12 @@
-//! The upgrade scripts: from the version that was released last to the one that is being made.
+//! The upgrade scripts: from the last released version to the version of this tree.
 //!
-//! Responsible for what an upgrade runs: first the transition, written by hand, which holds only what an upgrade alone
-//! does (a column that is added, a signature that is dropped); then each statement of the sources that is new or other
-//! than it was released. Before both it looks whether the server runs this version's library, and takes all locks
-//! together. Not responsible for whether the result is what a fresh installation has: a test compares the two
+//! Responsible for what an upgrade runs. First comes the transition, which is written by hand and has only what an
+//! upgrade alone does, such as adding a column or dropping a signature. Then come all statements of the sources that
+//! are new or changed since the release. Before both, the script checks that the server runs this version's library and
+//! takes all locks together. Not responsible for comparing the result with a fresh installation: a test does that
 //! (`operations::upgrade`).
 //!
-//! Invariant: a statement that was released, in whatever layout, is not run again, unless the transition drops what it
-//! makes.
+//! Invariant: a released statement, in whatever layout, is not run again, unless the transition drops what it makes.
 
 use std::collections::HashSet;
 
@@ -17,7 +16,7 @@ use crate::files::{EXTENSION, read, root};
 use crate::frozen;
 use crate::script::{self, Kind, Sources, Statement};
 
-/// Where scripts of releases lie, below the root.
+/// The folder of released scripts, below the root.
 pub const FOLDER: &str = "sql";
 
 /// A step from one version of an extension to the next.
@@ -26,24 +25,24 @@ pub struct Step<'a> {
     pub to: &'a str,
     /// The script of the earlier version.
     pub released: &'a str,
-    /// What only the upgrade does, first.
+    /// Statements that only the upgrade runs, before the others.
     pub transition: &'a str,
-    /// What only the upgrade does, when all else is there.
+    /// Statements that only the upgrade runs, after the others.
     pub last: &'a str,
 }
 
 impl Step<'_> {
-    /// The name of the script.
+    /// Returns the name of the script.
     pub fn name(&self, extension: &str) -> String {
         format!("{extension}--{}--{}.sql", self.from, self.to)
     }
 }
 
-/// Returns the name and the text of the script that upgrades an extension to this version; `None` if no version was
-/// released before, or none of this extension.
+/// Returns the name and the text of the script that upgrades an extension to this version. `None` if no earlier version
+/// of this extension was released.
 pub fn script(sources: &Sources, version: &str) -> Result<Option<(String, String)>> {
     let Sources { extension, .. } = sources;
-    // The version that was released before this one, which may be released itself.
+    // The last version released before this one. This one may be released too.
     let now = frozen::numbers(version);
     let before = frozen::versions()?.into_iter().rev().find(|before| Some(*before) < now);
     let Some(before) = before.map(frozen::text) else { return Ok(None) };
@@ -63,7 +62,7 @@ pub fn script(sources: &Sources, version: &str) -> Result<Option<(String, String
     Ok(Some((step.name(extension), made(sources, &step)?)))
 }
 
-/// Returns the text of the script of a step to what the sources say.
+/// Returns the text of the script that leads to the present sources.
 pub fn made(sources: &Sources, step: &Step<'_>) -> Result<String> {
     let body = body(step.released, &sources.text()?, step.transition)?;
     let head = script::echo(&format!("ALTER EXTENSION {} UPDATE TO '{}'", sources.extension, step.to));
@@ -84,7 +83,8 @@ pub fn made(sources: &Sources, step: &Step<'_>) -> Result<String> {
     ))
 }
 
-/// The functions that a transition has renamed hand their grants to the new functions of their names, and go.
+/// Functions that a transition has renamed pass their grants on to the new functions of these names. Then they are
+/// dropped.
 const FORMER: &str = "
 DO $former$
 DECLARE
@@ -128,9 +128,10 @@ $library$;
     )
 }
 
-/// Refuses an upgrade while objects of others hang on what it drops, and names all of them with their owners.
+/// Refuses an upgrade while other roles' objects depend on what it drops. The error names these objects and their
+/// owners.
 fn dependents(dropped: &[String]) -> String {
-    // The parts of a list of arguments are no names.
+    // Parts of an argument list are not names.
     let mut names: Vec<&str> =
         dropped.iter().map(String::as_str).filter(|name| name.contains('.') && !name.contains(')')).collect();
     names.sort_unstable();
@@ -182,8 +183,9 @@ $dependents$;
     )
 }
 
-/// Takes the locks of all tables and views that were released and that the script changes. All together: a script that
-/// has some and waits for another would stop every session, and for ever one whose transaction it waits for.
+/// Takes the locks of all released tables and views that the script changes. It takes them together: a script that held
+/// some and waited for another would stop every session. If it waited for a transaction that waits for it, neither
+/// would ever end.
 fn locks(released: &str, body: &str) -> Result<String> {
     let known: Vec<Statement> = script::statements(released)?;
     let mut names: Vec<String> = Vec::new();
@@ -194,7 +196,7 @@ fn locks(released: &str, body: &str) -> Result<String> {
             ["CREATE", "OR", "REPLACE", "VIEW", name, ..] | ["ALTER" | "DROP", "TABLE" | "VIEW", name, ..] => name,
             _ => continue,
         };
-        // The tables of segments are made in a loop.
+        // A loop makes the tables of segments.
         let (base, number) = name.rsplit_once('_').unwrap_or((name, ""));
         let is_of_segment = number.parse::<u8>().is_ok() && released.contains(&format!("CREATE TABLE {base}_%1$s ("));
         if (is_of_segment || known.iter().any(|known| known.name == name)) && !names.iter().any(|other| other == name) {
@@ -227,7 +229,7 @@ $locks$;
     ))
 }
 
-/// The transition, and what is new in the sources.
+/// Returns the transition and the new or changed statements of the sources.
 fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
     let old = script::statements(released)?;
     let old_texts: HashSet<String> = old.iter().map(|statement| script::canonical(&statement.text)).collect();
@@ -245,7 +247,7 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
         }
         let is_changed = *kind == Kind::Once && !is_anew && (name.is_empty() || old_names.contains(name.as_str()));
         if is_changed {
-            // Whatever is run once is changed by hand.
+            // If a statement can be run only once, the transition must make its change.
             if !transition.contains(name.as_str()) || name.is_empty() && transition.trim().is_empty() {
                 bail!(
                     "the transition lacks what is changed here: {}",
@@ -256,7 +258,7 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
         }
         body += "\n";
         body += &match kind {
-            // A new function is not replaced: another role may have made one of that name.
+            // A new function is not made with OR REPLACE, because another role may have made one with its name.
             Kind::Replaceable if !is_anew && old_names.contains(name.as_str()) => {
                 text.trim().replacen("CREATE ", "CREATE OR REPLACE ", 1)
             }
@@ -267,7 +269,7 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
     Ok(body)
 }
 
-/// The functions and views that a transition drops or renames.
+/// Returns the functions and views that a transition drops or renames.
 fn dropped(transition: &str) -> Vec<String> {
     let kinds = ["DROP FUNCTION ", "DROP PROCEDURE ", "DROP VIEW ", "ALTER FUNCTION "];
     let after =
@@ -293,7 +295,7 @@ DO $each_view$ BEGIN NULL; END $each_view$;
 ";
 
     #[test]
-    fn only_what_is_new_or_changed_is_run() {
+    fn only_new_and_changed_statements_are_run() {
         let sources = RELEASED.replace(
             "queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 1'",
             "queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 2'",
@@ -314,14 +316,14 @@ DO $each_view$ BEGIN NULL; END $each_view$;
     }
 
     #[test]
-    fn what_is_dropped_is_made_anew_with_its_comments() {
+    fn dropped_objects_are_made_anew_with_their_comments() {
         let made = body(RELEASED, RELEASED, "DROP VIEW queue.v;").unwrap();
         assert!(made.starts_with("\nDROP VIEW queue.v;\n\nCREATE VIEW queue.v"), "{made}");
         assert!(made.contains("COMMENT ON VIEW queue.v IS 'v';") && !made.contains("queue.same"), "{made}");
     }
 
     #[test]
-    fn what_others_would_wait_for_is_locked_together() {
+    fn changed_tables_and_views_are_locked_together() {
         let body = "ALTER TABLE queue.t ADD b int;\nCREATE OR REPLACE VIEW queue.v AS SELECT 2;\n\
 CREATE OR REPLACE VIEW queue.new AS SELECT 1;
 ALTER VIEW queue.v RENAME a TO b;\nCREATE OR REPLACE FUNCTION queue.f() RETURNS int LANGUAGE sql AS 'SELECT 1';\n";

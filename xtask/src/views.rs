@@ -1,9 +1,9 @@
-//! The tables of docs/views.md: for each view its columns, with their types and what their COMMENTs say.
+//! The tables of docs/views.md: the columns of each view, with their types and comments.
 //!
-//! Responsible for the lines below the head of such a table. Not responsible for the rest of the page. The types are
-//! those that the test of the surface has recorded, as no script says what a view makes of its columns.
+//! Responsible for the lines below the head of such a table. Not responsible for the rest of the page. The types come
+//! from the recorded result of the surface test, since no script says the types of a view's columns.
 //!
-//! Invariant: what a column means stands in the SQL and nowhere else.
+//! Invariant: the meaning of a column stands in the SQL and nowhere else.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub const PAGE: &str = "docs/views.md";
 pub const SURFACE: &str = "pgrx-tests/regress/expected/surface.out";
 const HEAD: &str = "|Column|Type|What|\n|---|---|---|\n";
 
-/// Returns the page with its tables made anew.
+/// Returns the page with new tables.
 pub fn page(now: &str, script: &str, surface: &str) -> Result<String> {
     let mut page = String::new();
     let mut view = "";
@@ -21,7 +21,7 @@ pub fn page(now: &str, script: &str, surface: &str) -> Result<String> {
     while let Some(at) = rest.find(HEAD) {
         let (before, table) = rest.split_at(at + HEAD.len());
         page += before;
-        // The last heading before the table that is a view's.
+        // The last heading of a view before the table.
         let heading = before.rmatch_indices("\n## `queue.").next().map(|(at, mark)| &before[at + mark.len()..]);
         view = heading.and_then(|heading| heading.split('`').next()).unwrap_or(view);
         for (column, kind) in columns(surface, view)? {
@@ -38,7 +38,7 @@ pub fn page(now: &str, script: &str, surface: &str) -> Result<String> {
     Ok(page + rest)
 }
 
-/// The columns of a view, each with its type.
+/// Returns the columns of a view with their types.
 pub fn columns<'a>(surface: &'a str, view: &str) -> Result<Vec<(&'a str, &'a str)>> {
     let begin = format!("\nview {view}\n");
     let at =
@@ -47,7 +47,7 @@ pub fn columns<'a>(surface: &'a str, view: &str) -> Result<Vec<(&'a str, &'a str
     Ok(lines.filter_map(|line| line.split_once(' ')).collect())
 }
 
-/// What the COMMENT of a column says.
+/// Returns the text of a column's COMMENT.
 fn comment(script: &str, view: &str, column: &str) -> Option<String> {
     let begin = format!("COMMENT ON COLUMN queue.{view}.{column} IS");
     let mut rest = script[script.find(&begin)? + begin.len()..].trim_start().strip_prefix('\'')?;
@@ -56,11 +56,11 @@ fn comment(script: &str, view: &str, column: &str) -> Option<String> {
         let (part, behind) = rest.split_once('\'')?;
         words += part;
         if let Some(quoted) = behind.strip_prefix('\'') {
-            // A quote within is written twice.
+            // A quote inside the literal is written twice.
             words.push('\'');
             rest = quoted;
         } else if let Some(next) = behind.trim_start().strip_prefix('\'') {
-            // Literals on lines that follow each other are one.
+            // Literals on consecutive lines are one literal.
             rest = next;
         } else {
             return Some(words.replace('\n', " "));
@@ -68,7 +68,7 @@ fn comment(script: &str, view: &str, column: &str) -> Option<String> {
     }
 }
 
-/// As a cell of a table: without a capital at the begin and a full stop at the end, if it is one sentence.
+/// Returns the text as a cell of a table. A single sentence loses its capital and its full stop.
 fn written(words: &str) -> String {
     let words = words.replace('|', "\\|");
     let Some(sentence) = words.strip_suffix('.').filter(|words| !words.contains(". ")) else { return words };

@@ -1,11 +1,11 @@
-//! docs/decisions/dependencies.md says of each crate that this tree asks for why it is there and who keeps it, and of
-//! no other.
+//! For each crate in this tree's manifests, docs/decisions/dependencies.md says why it is there and who maintains it.
+//! The page names no other crates.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The crates that a manifest asks for, but those of this tree.
+/// Returns the crates that a manifest asks for, without those of this tree.
 fn asked_for(manifest: &str) -> impl Iterator<Item = String> {
     let mut is_list = false;
     let lines = manifest.lines().filter(move |line| {
@@ -29,7 +29,7 @@ fn each_crate_has_its_reason() {
         members.chain(others).flat_map(|file| asked_for(&read(&file)).collect::<Vec<_>>()).collect();
     assert!(asked.len() > 30, "{asked:?}");
 
-    // The names in the first column; and in the line that says what the package for Rust shares.
+    // The names in the first column, and in the line about what the package for Rust shares.
     let page = read("docs/decisions/dependencies.md");
     let rows = page.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split(" | ").next());
     let told: BTreeSet<String> = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).map(str::to_owned).collect();

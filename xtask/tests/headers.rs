@@ -1,5 +1,6 @@
-//! What `src/pg/unbound.rs` declares of Postgres is what the headers say of the server that `PGRX_PG_CONFIG_PATH`
-//! names, else `pg_config` of the path. The file becomes C, which a C compiler compares with the headers.
+//! Compares the declarations of Postgres in `src/pg/unbound.rs` with the headers of the server that
+//! `PGRX_PG_CONFIG_PATH` names, or else of the first `pg_config` in the path. The file is translated to C, and a C
+//! compiler compares it with the headers.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,13 +20,13 @@ const HEADERS: [&str; 8] = [
     "utils/timeout.h",
 ];
 
-/// What has another name, or none, in C.
+/// Types that have another name in C, or none.
 const EXPRESSIONS: [(&str, &str); 2] = [
     ("ADDIN_SHMEM_INIT_LOCK", "(char *) AddinShmemInitLock - (char *) MainLWLockArray) / sizeof(LWLockPadded"),
     ("FE_BE_WAIT_SET_SOCKET_POS", "FeBeWaitSetSocketPos"),
 ];
 
-/// Writes a declaration of C: the type with the name of what has it, or with none.
+/// Writes a C declaration of this type and name. The name may be empty.
 fn declared(kind: &Type, name: &str) -> String {
     match kind {
         Type::Path(path) => {
@@ -67,7 +68,7 @@ fn listed(arguments: Vec<String>) -> String {
     if arguments.is_empty() { "void".to_owned() } else { arguments.join(", ") }
 }
 
-/// Returns the condition of C for a condition of Rust: `feature = "from17"` is a version number.
+/// Returns the C condition for a condition of Rust: `feature = "from17"` is a version number.
 fn condition(meta: &Meta) -> String {
     match meta {
         Meta::NameValue(feature) => {
@@ -84,7 +85,7 @@ fn condition(meta: &Meta) -> String {
     }
 }
 
-/// Encloses lines in the condition that attributes set.
+/// Puts lines under the condition of these attributes.
 fn under(attributes: &[syn::Attribute], lines: &str) -> String {
     let mut lines = lines.to_owned();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")) {
@@ -95,10 +96,10 @@ fn under(attributes: &[syn::Attribute], lines: &str) -> String {
 }
 
 fn translated(file: &syn::File) -> String {
-    // The fields of these libraries, whose own headers need not be here, lie behind those that are declared.
+    // The fields of these libraries come after the declared ones. Their headers may not be installed.
     let mut text = "#include \"postgres.h\"\n#undef ENABLE_GSS\n#undef USE_SSL\n#undef USE_OPENSSL\n".to_owned();
     HEADERS.iter().for_each(|header| text += &format!("#include \"{header}\"\n"));
-    // The place of a lock in the array, as a constant.
+    // The array begins at address 0, so that the address of a lock in it is a constant.
     text += "#define MainLWLockArray ((LWLockPadded *) 0)\n";
     text += "#define SAME(a, b) _Static_assert(__builtin_types_compatible_p(__typeof__(a), __typeof__(b)), #b)\n";
     for item in &file.items {
@@ -161,7 +162,7 @@ fn translated(file: &syn::File) -> String {
     text
 }
 
-/// Compares C with a server's headers. Returns what the compiler says.
+/// Compares C with a server's headers. Returns the compiler's messages.
 fn compared(text: &str) -> Result<(), String> {
     let pg_config = env::var("PGRX_PG_CONFIG_PATH").unwrap_or_else(|_| "pg_config".to_owned());
     let folder = Command::new(&pg_config).arg("--includedir-server").output().expect("pg_config runs");
@@ -185,7 +186,7 @@ fn parsed(text: &str) -> syn::File {
 }
 
 #[test]
-fn what_the_bindings_lack_is_declared_as_in_the_headers() {
+fn declarations_beside_the_bindings_match_the_headers() {
     if let Err(said) = compared(&translated(&parsed(&source()))) {
         panic!("src/pg/unbound.rs says something else than the headers:\n{said}");
     }

@@ -1,6 +1,6 @@
-//! The layout of the sources. In `src` each folder is a floor, and a file imports its own folder and those below it. In
-//! every crate, package and page no files import each other in a circle. Files and lines are short. In the product
-//! types have few methods, and functions are short and have few arguments. Reads the files; needs no server.
+//! Checks the layout of the sources. In `src` each folder is a layer, and a file imports only from its own layer and
+//! lower ones. In every crate, package and page no files import each other in a circle. Files and lines are short. In
+//! the product, types have few methods, and functions are short and have few arguments. No check needs a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,8 +9,8 @@ use std::str::FromStr as _;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The folders, from the ground up. The files beside them at the root of `src` belong to no floor: `error.rs` and
-/// `guc.rs` are imported by all and import none, `lib.rs` imports all.
+/// The folders from the lowest layer up. Files beside them in `src` belong to no layer: all files import `error.rs` and
+/// `guc.rs`, which import none, and `lib.rs` imports all.
 const FLOORS: [&str; 13] = [
     "pg",
     "shmem",
@@ -27,14 +27,15 @@ const FLOORS: [&str; 13] = [
     "view",
 ];
 
-/// Floors from which a floor does not import, though they lie below it: a function that changes something goes through
-/// `job`, so that there is one place where a job's state changes.
+/// Lower layers from which a layer does not import. A function that changes something goes through `job`, so that a
+/// job's state changes in one place.
 const CLOSED: [(&str, &str); 1] = [("api", "log")];
 
-/// Where `unsafe` may stand: the fence, shared memory, and callbacks that Postgres calls.
+/// Where `unsafe` is allowed: the boundary to Postgres, shared memory, and callbacks that Postgres calls.
 const UNSAFE: [&str; 6] = ["pg/", "shmem/", "executor/", "worker/", "transaction/callbacks.rs", "api/mod.rs"];
 
-/// Folders of scripts, how their files end, and what stands before an imported file. Python's imports for types count.
+/// Folders of scripts, the ending of their files, and the text before an imported file's name. Python's imports for
+/// types count.
 const SCRIPTS: [(&str, &str, &str); 3] = [
     ("clients/python/src/pg_queue", ".py", "from ."),
     ("clients/node/lib", ".js", "require('./"),
@@ -44,17 +45,17 @@ const SCRIPTS: [(&str, &str, &str); 3] = [
 /// A file has no more lines than this.
 const MAX_LINES: usize = 600;
 
-/// A line has no more characters than this, but of prose, of data, and of what was recorded or released.
+/// A line has no more characters than this. Prose, data, and recorded or released texts are excepted.
 const MAX_COLUMNS: usize = 120;
 
-/// Models and data of tests, which may be longer: a model is read beside what it models, in one piece.
+/// Models and data of tests may be longer, because a model is read in one piece beside the code that it models.
 const LONG: [&str; 3] =
     ["src/core/frontier/tests/model.rs", "src/core/frontier/tests/limits_model.rs", "src/core/schedule/tests.rs"];
 
-/// The crates whose code a user's server or program runs: each of their files says what it is for.
+/// The crates that run in a user's server or programs. Each of their files says what it is for.
 const PRODUCT: [&str; 5] = ["src", "src/core", "web/src", "clients/rust/src", "xtask/src"];
 
-/// A type has no more methods than this, over all files of its crate.
+/// A type has no more methods than this in all files of its crate.
 const MAX_METHODS: usize = 80;
 
 /// A function has no more lines than this, from its signature to its last brace.
@@ -63,8 +64,8 @@ const MAX_FUNCTION_LINES: usize = 80;
 /// A function has no more arguments than this, without `self`.
 const MAX_ARGUMENTS: usize = 6;
 
-/// The functions that are longer, or have more arguments: the file below the repository, and the name. An entry that
-/// is within both bounds is an error. The signatures in `pg/raw.rs` and of `on_utility` are those of PostgreSQL.
+/// The functions that are longer or have more arguments: the file and the name. An entry within both limits is an
+/// error. PostgreSQL sets the signatures in `pg/raw.rs` and of `on_utility`.
 const KNOWN_LONG: &[(&str, &str)] = &[
     ("src/pg/raw.rs", "index_insert"),
     ("src/pg/raw.rs", "ExecInsertIndexTuples"),
@@ -77,7 +78,7 @@ const KNOWN_LONG: &[(&str, &str)] = &[
 struct Source {
     /// Its path below the crate's folder.
     path: String,
-    /// The modules that lead to it.
+    /// The modules that lead to the file.
     module: Vec<String>,
     text: String,
 }
@@ -95,10 +96,10 @@ struct Crate {
     sources: Vec<Source>,
 }
 
-/// Folders that hold no source of this project, or what others have made.
+/// Folders without sources of this project, or with generated ones.
 const SKIPPED: [&str; 5] = ["target", "node_modules", ".git", "frozen", "expected"];
 
-/// Adds the files below a folder whose names end so.
+/// Adds the files below a folder whose names have one of these endings.
 fn files(dir: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -114,7 +115,7 @@ fn files(dir: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The paths below the repository of the text files whose names end so, with their texts.
+/// Returns the text files with one of these endings, by their paths below the repository.
 fn texts(endings: &[&str]) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
@@ -125,7 +126,7 @@ fn texts(endings: &[&str]) -> Vec<(String, String)> {
     texts.filter_map(|(path, text)| Some((path, String::from_utf8(text).ok()?))).collect()
 }
 
-/// All crates of the repository. A file belongs to the innermost one.
+/// Returns all crates of the repository. A file belongs to the innermost one.
 fn crates() -> Vec<Crate> {
     let texts = texts(&[".rs"]);
     let folder_of = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
@@ -150,7 +151,7 @@ fn crates() -> Vec<Crate> {
     crates
 }
 
-/// The files of one crate.
+/// Returns the files of one crate.
 fn sources(folder: &str) -> Vec<Source> {
     let found = crates().into_iter().find(|own| own.folder == folder).map(|own| own.sources).unwrap_or_default();
     assert!(found.len() > 5, "the sources of {folder} are not where they were");
@@ -160,8 +161,8 @@ fn sources(folder: &str) -> Vec<Source> {
 /// A path that a file names, from the crate's root, and its line.
 type Named = (Vec<String>, usize);
 
-/// Collects the paths that begin with `crate` or `super`, or after `use` with a module of the file's own; those of
-/// `use` trees, too.
+/// Collects the paths that begin with `crate` or `super`, and paths after `use` that begin with a module of the file,
+/// including those of `use` trees.
 fn paths(source: &Source, stream: TokenStream, children: &[String], found: &mut Vec<Named>) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     let mut at = 0;
@@ -202,7 +203,7 @@ fn is_colon(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ':')
 }
 
-/// The rest of a path, from behind one of its names. Returns where it ends.
+/// Reads the rest of a path after one of its names. Returns where it ends.
 fn path(
     mut path_so_far: Vec<String>,
     tokens: &[TokenTree],
@@ -235,14 +236,14 @@ fn path(
         }
         at += 3;
     }
-    // `pub(super)` and `pub(crate)` name nothing.
+    // `pub(super)` and `pub(crate)` name no module.
     if at > from || is_branch {
         found.push((path_so_far, line));
     }
     at
 }
 
-/// What each file imports: the other files, with the line of the first mention.
+/// Returns the files that each file imports, with the line of the first mention.
 fn imports(sources: &[Source]) -> BTreeMap<&str, BTreeMap<&str, usize>> {
     let by_module: BTreeMap<&[String], &str> =
         sources.iter().map(|source| (&source.module[..], &source.path[..])).collect();
@@ -253,7 +254,7 @@ fn imports(sources: &[Source]) -> BTreeMap<&str, BTreeMap<&str, usize>> {
             .keys()
             .filter(|module| module.len() == depth + 1 && module.starts_with(&source.module))
             .map(|module| module[depth].clone())
-            // Another module that the file imports under this name is meant by it.
+            // If the file imports another module under this name, the name means that module.
             .filter(|child| {
                 !source.text.contains(&format!("::{child};")) && !source.text.contains(&format!(" {child}}};"))
             })
@@ -279,7 +280,7 @@ fn floor(path: &str) -> Option<usize> {
 }
 
 #[test]
-fn no_file_imports_from_a_floor_above_its_own() {
+fn no_file_imports_from_a_higher_layer() {
     let sources = sources("src");
     let is_closed = |path: &str, file: &str| {
         let folders = path.split_once('/').zip(file.split_once('/')).map(|((own, _), (other, _))| (own, other));
@@ -301,7 +302,7 @@ fn no_file_imports_from_a_floor_above_its_own() {
     assert!(upwards.is_empty(), "imports that may not be:\n{}", upwards.join("\n"));
 }
 
-/// What scripts import from each other, as `imports` has it. `mark`: what stands before the name of an imported file.
+/// Returns the files that each script imports, as `imports` does. `mark`: the text before the name of an imported file.
 fn imports_of_scripts<'a>(texts: &'a [(String, String)], mark: &str) -> BTreeMap<&'a str, BTreeMap<&'a str, usize>> {
     let name_of = |path: &'a str| path.rsplit(['/', '.']).nth(1).unwrap_or_default();
     let files: BTreeSet<&str> = texts.iter().map(|(path, _)| name_of(path)).collect();
@@ -317,7 +318,7 @@ fn imports_of_scripts<'a>(texts: &'a [(String, String)], mark: &str) -> BTreeMap
     texts.iter().map(|(path, text)| (name_of(path), imports(text))).collect()
 }
 
-/// Returns the files that both import and are imported by such files: those on a circle, or between two circles.
+/// Returns the files on a circle of imports, or between two circles.
 fn circles(folder: &str, mut imports: BTreeMap<&str, BTreeMap<&str, usize>>) -> Vec<String> {
     loop {
         let files: BTreeSet<&str> = imports.keys().copied().collect();
@@ -348,7 +349,7 @@ fn no_files_import_each_other_in_a_circle() {
 }
 
 #[test]
-fn unsafe_stands_in_its_rooms_only() {
+fn unsafe_stands_only_in_the_listed_folders() {
     fn has_unsafe(stream: TokenStream) -> bool {
         stream.into_iter().any(|token| match token {
             TokenTree::Group(group) => has_unsafe(group.stream()),
@@ -369,7 +370,7 @@ fn unsafe_stands_in_its_rooms_only() {
 }
 
 #[test]
-fn files_can_be_read_in_one_go() {
+fn files_are_short() {
     let texts = texts(&[".rs", ".py", ".js"]);
     let long: Vec<String> = texts
         .iter()
@@ -384,11 +385,11 @@ fn files_can_be_read_in_one_go() {
 }
 
 #[test]
-fn lines_fit_beside_each_other() {
+fn lines_are_short() {
     let is_long = |line: &str| line.chars().count() > MAX_COLUMNS;
     let mut long = Vec::new();
     let endings = [".rs", ".py", ".js", ".ts", ".css", ".sql", "Makefile"];
-    // Scripts of the shell have no ending; those of releases never change.
+    // Shell scripts have no ending. Released scripts never change.
     let is_released = |path: &str| path.starts_with("sql/pg_queue") && path.matches("--").count() == 1;
     let is_measured = |path: &str, text: &str| {
         !is_released(path) && (text.starts_with("#!") || endings.iter().any(|end| path.ends_with(end)))
@@ -410,7 +411,7 @@ fn each_file_says_what_it_is_for() {
     }
 }
 
-/// A function of the product: its file and line, the type that has it as a method, its lines and its arguments.
+/// A function of the product: its file and line, the type whose method it is, the number of its lines and arguments.
 struct Function {
     file: String,
     line: usize,
@@ -420,8 +421,8 @@ struct Function {
     arguments: usize,
 }
 
-/// Returns how many arguments a signature's parentheses have, without `self`. A comma between `<` and `>` separates
-/// none.
+/// Returns the number of arguments between a signature's parentheses, without `self`. A comma between `<` and `>`
+/// separates none.
 fn arguments(stream: TokenStream) -> usize {
     let (mut count, mut depth, mut is_open, mut is_arrow, mut names_self) = (0, 0, false, false, false);
     for token in stream {
@@ -429,7 +430,7 @@ fn arguments(stream: TokenStream) -> usize {
         match punct {
             Some(',') if depth == 0 => is_open = false,
             Some('<') => depth += 1,
-            // The end of `->` closes nothing.
+            // The `>` of `->` closes nothing.
             Some('>') if !is_arrow => depth -= 1,
             _ if !is_open => (count, is_open) = (count + 1, true),
             _ => {}
@@ -440,7 +441,7 @@ fn arguments(stream: TokenStream) -> usize {
     count - usize::from(names_self)
 }
 
-/// Returns the type that an `impl` is for, from the tokens between `impl` and the brace: the last name of its path.
+/// Returns the type of an `impl`, which is the last name of its path, from the tokens between `impl` and the brace.
 fn implemented(tokens: &[TokenTree]) -> Option<String> {
     let is = |token: &TokenTree, name: &str| matches!(token, TokenTree::Ident(ident) if ident == name);
     let (mut depth, mut is_arrow, mut last) = (0, false, None);
@@ -466,7 +467,7 @@ fn implemented(tokens: &[TokenTree]) -> Option<String> {
     last
 }
 
-/// Adds the functions of a file, but those of its tests. `of`: the type whose `impl` the tokens are in.
+/// Adds the functions of a file, without its tests. `of`: the type whose `impl` contains the tokens.
 fn functions(file: &str, stream: TokenStream, of: Option<&str>, found: &mut Vec<Function>) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     let mut is_of_tests = false;
@@ -494,7 +495,8 @@ fn functions(file: &str, stream: TokenStream, of: Option<&str>, found: &mut Vec<
             TokenTree::Ident(ident) if ident == "impl" => {
                 let end = brace_from(at);
                 if let TokenTree::Group(group) = &tokens[end] {
-                    // In a signature `impl` is followed by a trait, and no brace belongs to it: `fn` has passed it.
+                    // The `impl` of a signature is followed by a trait and has no brace, because the code for `fn` has
+                    // skipped the signature.
                     let of = implemented(&tokens[at + 1..end]);
                     functions(file, group.stream(), of.as_deref(), found);
                 }
@@ -516,7 +518,7 @@ fn functions(file: &str, stream: TokenStream, of: Option<&str>, found: &mut Vec<
                         lines: tokens[end].span().end().line + 1 - line,
                         arguments: parentheses.map_or(0, |group| arguments(group.stream())),
                     });
-                    // A function within it is no method.
+                    // A function inside another one is no method.
                     if let TokenTree::Group(group) = &tokens[end] {
                         functions(file, group.stream(), None, found);
                     }
@@ -529,7 +531,7 @@ fn functions(file: &str, stream: TokenStream, of: Option<&str>, found: &mut Vec<
     }
 }
 
-/// The functions of a crate of the product.
+/// Returns the functions of a crate of the product.
 fn functions_of(folder: &str) -> Vec<Function> {
     let mut found = Vec::new();
     let is_test = |source: &Source| source.module.iter().any(|module| module == "tests");
@@ -572,7 +574,7 @@ fn types_have_few_methods() {
 }
 
 #[test]
-fn the_measure_of_functions_is_right() {
+fn functions_are_measured_correctly() {
     const CODE: &str = "
         #[cfg(test)]
         mod tests { fn left_out() {} }

@@ -1,10 +1,10 @@
-//! A release is made of a copy of this tree, and so is the version after it; and of which trees none is made.
+//! Makes a release and the version after it from a copy of this tree. Other trees cannot be released.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A copy of the tree as a repository with one commit; removed at the end.
+/// A copy of the tree as a repository with one commit. It is removed at the end.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -28,7 +28,7 @@ impl Copy {
         self.git(&["commit", "--quiet", "--message=test"]);
     }
 
-    /// What xtask prints, or its error.
+    /// Runs xtask. Returns its output or its error.
     fn xtask(&self, arguments: &[&str]) -> Result<String, String> {
         let answer = Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).current_dir(&self.0).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -41,7 +41,7 @@ impl Copy {
         assert!(error.contains(why), "{error}");
     }
 
-    /// What another program prints, and whether it was content.
+    /// Runs another program. Returns its output, and true if it succeeded.
     fn run(&self, program: &str, arguments: &[&str]) -> (String, bool) {
         let answer = Command::new(program).args(arguments).current_dir(&self.0).output().unwrap();
         (String::from_utf8(answer.stdout).unwrap(), answer.status.success())
@@ -62,7 +62,7 @@ impl Drop for Copy {
     }
 }
 
-/// Copies files, but not what was built or downloaded.
+/// Copies files except built and downloaded ones.
 fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -82,7 +82,7 @@ fn copy_folder(from: &Path, to: &Path) {
 const NOW: &str = env!("CARGO_PKG_VERSION");
 
 #[test]
-fn a_release_and_the_version_after_it() {
+fn a_release_and_the_version_after_it_can_be_made() {
     let copy = Copy::new("whole");
     let is_released = copy.read("sql/released.sha256").contains(&format!("  pg_queue--{NOW}.sql\n"));
     if is_released {
@@ -106,9 +106,9 @@ fn a_release_and_the_version_after_it() {
     let primary = copy.read("bridge/primary--90.1.0.sql");
     assert!(primary == copy.read("bridge/primary.sql") && primary.contains("SELECT '90.1.0'::text"));
     assert!(list.contains("  ../bridge/primary--90.1.0.sql\n"), "{list}");
-    // Cargo would have nothing to change in the lock file.
+    // Cargo need not change the lock file.
     assert!(copy.run("cargo", &["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"]).1);
-    // No file has the version of before, but those that tell of the past.
+    // Only files about the past still have the earlier version.
     let past = [".", ":!*.lock", ":!CHANGELOG.md", ":!docs/benchmark.md", ":!docs/internals", ":!packaging", ":!sql"];
     let (found, _) = copy.run("git", &[&["grep", "-lF", NOW, "--"], &past[..]].concat());
     let told: Vec<_> = found.lines().filter(|file| !file.ends_with(".rs") && !is_released).collect();
@@ -129,7 +129,7 @@ fn a_release_and_the_version_after_it() {
     copy.commit();
     copy.refuses(&["next", "90.3.0"], "90.2.0 is not released");
 
-    // What is changed leads from the one to the other, and is frozen with it.
+    // A change of the SQL goes into the upgrade script and is frozen with it.
     let script = "sql/pg_queue--90.1.0--90.2.0.sql";
     copy.append("sql/schema/doctor.sql", "CREATE TABLE queue_internal.new (a integer);\n");
     copy.xtask(&["generate"]).unwrap();
@@ -147,7 +147,7 @@ fn a_release_and_the_version_after_it() {
 }
 
 #[test]
-fn a_tree_of_which_no_release_can_be_made() {
+fn a_tree_that_cannot_be_released_is_refused() {
     let copy = Copy::new("refused");
     let release = ["release", "90.0.0", "--date", "2030-01-31"];
     let dry = ["release", "90.0.0", "--date", "2030-01-31", "--dry-run"];

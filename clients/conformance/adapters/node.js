@@ -21,7 +21,7 @@ function codec ({ keys, ...more }) {
   return new AesGcm({ keys: Object.fromEntries(decoded), ...more })
 }
 
-// A codec whose hooks are awaited.
+// Returns a codec whose hooks have to be awaited.
 const later = (codec) => codec && ({
   encode: async (value, context) => { await sleep(0); return codec.encode(value, context) },
   decode: async (stored, context) => { await sleep(0); return codec.decode(stored, context) }
@@ -54,7 +54,7 @@ class Handling {
     return (value in own ? own[value] : this.job[camel(value.slice(1))]) ?? null
   }
 
-  // Runs the actions until one of them is an end, and returns what that returns.
+  // Runs the actions until one of them ends the handler, and returns what that action returns.
   async all (actions, client) {
     for (const action of actions) {
       const condition = Object.entries(action.if ?? {})
@@ -66,7 +66,7 @@ class Handling {
     }
   }
 
-  // The ends.
+  // The actions that end the handler.
 
   return (value) { return { returns: value } }
   fail (text, _, { cause }) { throw new Error(text, cause && { cause: new Error(cause) }) }
@@ -98,7 +98,7 @@ class Handling {
     return { returns: await Promise.all(this.jobs.map(one)) }
   }
 
-  // What else a handler does.
+  // The other actions of a handler.
 
   note (value) { say({ event: 'note', worker: this.name, value }) }
 
@@ -178,7 +178,7 @@ function start (call) {
   running.set(name, { worker, gates })
   const ended = (error) => {
     say({ event: 'ended', worker: name, error })
-    // A worker that heeds signals is the whole process.
+    // A worker that handles signals ends with its process.
     if (call.mode === 'run') process.exit(0)
   }
   worker[call.mode]().then(() => ended(null), (error) => ended(error.message))

@@ -142,11 +142,11 @@ class Handling:
         return None
 
     def fill_of(self, name, action):
-        # The actions within one are filled when their turn comes.
+        # Nested actions are filled when they run.
         return {key: value if key in ("do", "transaction", "else", "each", "if") else self.fill(value) for key,
             value in action.items()}
 
-    # The ends.
+    # The actions that end the handler.
 
     async def do_return(self, action, tx):
         return True, action["return"]
@@ -197,7 +197,7 @@ class Handling:
         except Exception as error:
             return error
 
-    # What else a handler does.
+    # The other actions of a handler.
 
     async def do_note(self, action, tx):
         say(event="note", worker=self.running.name, value=action["note"])
@@ -376,7 +376,7 @@ logging.getLogger("pg_queue").addHandler(Log())
 logging.getLogger("pg_queue").propagate = False
 say(event="hello", has=["surrogates", "unserialisable", "integers", "deaf", "trace", "untyped", "status"])
 threading.Thread(target=read, daemon=True).start()
-# A worker that heeds signals needs the main thread; its process ends with it.
+# A worker that handles signals needs the main thread, and the process ends with it.
 work = in_main.get()
 if work is not None:
     work()

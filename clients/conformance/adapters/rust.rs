@@ -75,7 +75,7 @@ struct Handling<'a> {
     batch: Option<&'a Batch>,
     step: Mutex<Value>,
     inputs: Mutex<Value>,
-    /// Whether its transaction has completed the job already.
+    /// True if the handler's transaction has already completed the job.
     is_completed: Mutex<bool>,
 }
 
@@ -138,7 +138,7 @@ impl<'a> Handling<'a> {
         }
     }
 
-    /// Runs the actions until one of them is an end.
+    /// Runs the actions until one of them ends the handler.
     fn all<'b>(&'b self, actions: &'b Value, client: Option<&'b Client>) -> Running<'b> {
         Box::pin(async move {
             for action in actions.as_array().into_iter().flatten() {
@@ -412,7 +412,7 @@ async fn start(call: Value) -> Result<(), String> {
             "timeout" if value.is_null() => worker,
             "timeout" => worker.timeout(seconds(value)),
             "max_connections" => worker.max_connections(count()),
-            // Without it a Rust error has no trace.
+            // Rust errors have no trace, so the worker has no such option.
             "trace" => worker,
             "on_unknown" if text(value) == "fail" => worker.on_unknown(OnUnknown::Fail),
             "on_unknown" if text(value) == "release" => worker.on_unknown(OnUnknown::Release),
@@ -471,7 +471,7 @@ async fn start(call: Value) -> Result<(), String> {
         };
         say(json!({"event": "ended", "worker": &*name, "error": ended.err().map(|error| error.to_string())}));
         if mode == "run" {
-            std::process::exit(0); // A worker that heeds signals is the whole process.
+            std::process::exit(0); // A worker that handles signals ends with its process.
         }
     });
     Ok(())
@@ -509,7 +509,7 @@ async fn produce<C: GenericClient + Sync>(client: &C, call: &Value) -> Result<Va
 fn task(fields: &Value) -> Task {
     let after = fields["after"].as_array().into_iter().flatten().map(text);
     let mut own = fields.clone();
-    // Here these are names of tasks, and not options of a job.
+    // In a task, `after` and `task` are names of tasks and not options of a job.
     own.as_object_mut().into_iter().for_each(|own| own.retain(|name, _| name != "after" && name != "task"));
     let task = Task::new(text(&fields["task"])).after(after).options(options(&own));
     let task = task.payload(fields.get("payload").cloned().unwrap_or_else(|| json!({})));
@@ -564,7 +564,8 @@ fn main() {
     say(json!({"event": "hello", "has": ["deaf"]}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let call: Value = serde_json::from_str(&line).expect("a call");
-        // In turn, but for what asks the server: a worker starts before it is stopped.
+        // These calls run in turn, because a worker must start before it is stopped. The others ask the server and run
+        // at the same time.
         match call["call"].as_str() {
             Some("start" | "stop" | "go") => runtime.block_on(answer(call)),
             _ => drop(runtime.spawn(answer(call))),

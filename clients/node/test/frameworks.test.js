@@ -18,7 +18,7 @@ function code (section, ...names) {
   return new Function('require', 'exports', `${blocks.join('\n')}\nreturn { ${names.join(', ')} }`)
 }
 
-// Creates the queue by a migration, registers an account, and registers another one while the queue is full. That
+// Creates the queue by a migration, and registers an account. Registers another account while the queue is full: that
 // transaction has to roll back with its account. Then reverts the migration.
 async function registersOnce (up, register, down) {
   await db.client.query('DROP TABLE IF EXISTS account; CREATE TABLE account (email text PRIMARY KEY)')

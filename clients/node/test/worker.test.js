@@ -78,7 +78,7 @@ test('a result whose then cannot be read fails its job', async () => {
   assert.equal(await db.one('SELECT error FROM queue.job($1)', [job]), 'Error: odd')
 })
 
-test('what a handler sets with enterWith stays in its job', async () => {
+test('values that a handler sets with enterWith stay in its job', async () => {
   const [tenant, seen] = [new AsyncLocalStorage(), []]
   await enqueueMany(db.client, 'a', [1, 2, 3, 4])
   await tenant.run('worker', () => worker({ concurrency: 1, prefetch: 4 }).handle('a', ({ payload }) => {

@@ -77,7 +77,7 @@ def test_psycopg2(conn, conninfo):
 
     Json = psycopg2.extras.Json
     ((job,),) = ask("SELECT queue.enqueue('a', %s, delay => %s)", Json({"n": 1}), timedelta(0))
-    # An array of json is one of text to the server: hence the cast.
+    # The server sees an array of json as an array of text, so it needs a cast.
     assert len(ask("SELECT queue.enqueue_many('a', %s::jsonb[])", [Json({"n": 2}), Json({"n": 3})])) == 2
     rows = ask("SELECT id, job_id, payload FROM queue.claim('a', 3, wait => %s)", timedelta(seconds=1))
     assert (rows[0][1], [row[2]["n"] for row in rows]) == (job, [1, 2, 3])
@@ -103,7 +103,7 @@ def test_asyncpg(conn, conninfo):
     parameters = conninfo_to_dict(conninfo)
 
     async def main():
-        # Without a cache of statements, for PgBouncer in transaction mode.
+        # PgBouncer in transaction mode does not work with a cache of statements.
         db = await asyncpg.connect(
             host=parameters["host"], user=parameters["user"], database=parameters["dbname"], statement_cache_size=0
         )

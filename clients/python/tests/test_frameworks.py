@@ -48,7 +48,7 @@ except psycopg.Error:
     print("refused")
 """
 
-# Then the transaction with the account has to roll back.
+# While the queue is full, the transaction with the account has to roll back.
 FULL = "SELECT queue.alter('emails', max_waiting => 1)"
 
 

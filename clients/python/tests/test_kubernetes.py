@@ -10,7 +10,7 @@ from pg_queue import Worker
 
 PAGE = (Path(__file__).parents[3] / "docs/kubernetes.md").read_text()
 
-# What CloudNativePG makes beside a cluster of this name, and what the page says that the reader makes.
+# The secrets that CloudNativePG makes beside a cluster of this name, and those that the page tells the reader to make.
 SECRETS = {"queue-db-app", "queue-db-ca", "queue-web"}
 
 

@@ -128,7 +128,7 @@ def test_middleware_wraps_the_handlers_of_its_kind(conn, conninfo):
     assert [one(conn, "SELECT result FROM queue.job(%s)", job) for job in jobs] == [{"outer": 1}, {"on loop": 2}, None]
 
 
-def test_what_a_handler_leaves_in_its_task_meets_no_other_job(conn, conninfo):
+def test_context_variables_and_cancellations_of_a_handler_reach_no_other_job(conn, conninfo):
     # One task runs handlers that do not wait, one after the other.
     tenant = contextvars.ContextVar("tenant", default="nobody")
     seen = []

@@ -1,4 +1,4 @@
-//! The code of README.md runs as it stands: each block of it is found here.
+//! The code of README.md runs without changes: this file has each block of it.
 
 #![allow(clippy::items_after_statements)]
 
@@ -13,7 +13,7 @@ struct Email {
 
 type Any = Result<(), Box<dyn std::error::Error>>;
 
-// The blocks are in the form in which they stand there.
+// The blocks have the format that they have in README.md.
 #[rustfmt::skip]
 mod page {
     use super::*;

@@ -105,7 +105,7 @@ async fn a_lost_job_of_a_batch_does_not_affect_the_others() {
     }
 }
 
-/// A codec whose hooks fail, panic or hang, as the value says.
+/// A codec with hooks that fail, panic or hang. The value says which.
 struct Odd;
 
 impl Codec for Odd {

@@ -3,7 +3,7 @@
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-// NODE_PATH counts for `require` only.
+// NODE_PATH has an effect on `require` only.
 const require = createRequire(import.meta.url);
 const load = async (name) => import(pathToFileURL(require.resolve(name)));
 
@@ -52,7 +52,7 @@ const TOOLS = {
     const options = { startAt: start.toISOString(), matchCount: count, timezone: zone };
     return matcher.getFutureMatches(text, options).map((at) => new Date(at));
   },
-  // It looks at each minute: here only at midnights.
+  // graphile-worker checks every minute. For these expressions midnights are enough.
   "graphile-worker": async (text, zone, start, count) => {
     const item = (await load("graphile-worker")).parseCronItem({ task: "x", match: text });
     const day = 86400e3;

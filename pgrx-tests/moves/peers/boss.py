@@ -22,7 +22,7 @@ PEER = Peer(
         "child": "flow",
     },
 )
-# 12.27 fetches the job of a key that is taken, fails at its unique index, and so never reaches the keys behind it.
+# 12.27 fetches a job whose key is taken and fails at the unique index. So it never reaches the keys behind it.
 STUCK = "12.27 runs nothing behind a key whose job runs or has failed"
 OLD = replace(
     PEER,

@@ -17,10 +17,10 @@ from typing import Dict, List, Optional, Tuple
 
 from place import blocks
 
-# A job is due at the time that was asked for. Filling takes a while, and clocks are read at several places.
+# A job is due at the requested time. Filling takes a while, and several programs read their clocks.
 TOLERANCE = timedelta(seconds=20)
 LEFT = "queue_name,jobs,reason,ids"
-# The page and the heading of what all blocks call.
+# The page and the heading of the SQL that all blocks call.
 HELPER = ("docs/coming-from/libraries.md", "Moving the waiting jobs")
 
 
@@ -282,6 +282,6 @@ class Comparison:
             self.found.append(f"{what}: {how}")
 
 
-# Where the blocks put what a peer's job was given.
+# The label of a peer's job, at any of the places where the blocks put it.
 LABEL = """coalesce(payload ->> 'label', payload #>> '{namedArgs,label}',
     convert_from(decode(payload ->> 'base64', 'base64'), 'UTF8'), payload #>> '{}')"""

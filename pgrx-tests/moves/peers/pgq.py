@@ -51,7 +51,7 @@ def filled(place):
     batch = place.psql(database, BATCH).strip()
     place.psql(database, f"""SELECT pgq.event_retry({batch}, ev_id, 600) FROM pgq.get_batch_events({batch})
         WHERE ev_data LIKE '%retried%'; SELECT pgq.finish_batch({batch});""")
-    # The other consumer has a retry, too.
+    # The other consumer has a retry of its own.
     other = place.psql(database, BATCH.replace("mailer", "ledger")).strip()
     place.psql(database, f"""SELECT pgq.event_retry({other}, ev_id, 600) FROM pgq.get_batch_events({other})
         WHERE ev_data LIKE '%done%'; SELECT pgq.finish_batch({other});""")

@@ -11,7 +11,7 @@ JOBS = """INSERT INTO procrastinate_jobs (queue_name, task_name, args, status, l
     SELECT 'mail', 't', jsonb_build_object('n', n), 'todo', 'lock ' || n % {locks}
     FROM generate_series(1, {jobs}) AS n"""
 
-# The two runs lock the jobs side by side.
+# The pause makes the two runs lock the jobs at the same time.
 SLOW = """CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS
     $$BEGIN PERFORM pg_sleep(0.004); RETURN NEW; END $$;
     CREATE TRIGGER slow BEFORE INSERT ON moving FOR EACH ROW EXECUTE FUNCTION pause();"""

@@ -1,10 +1,10 @@
-//! Claims with `linger`: they collect full batches, wait no longer than `linger`, and make no other claim wait.
+//! Claims with `linger` collect full batches, wait no longer than `linger`, and make no other claim wait.
 
 use super::waiting::Sleeper;
 use crate::faults::held::hold_session;
 use crate::shared::*;
 
-/// A call that would take four jobs. If it answers within seconds, its time was not the reason.
+/// Starts a call that would take four jobs. If it answers within seconds, its time has not run out.
 fn collecting(queue: &str) -> Sleeper {
     lingering(queue, 4, "40 s")
 }
@@ -25,7 +25,7 @@ fn a_call_sleeps_until_its_batch_is_full() {
     client.enqueue(&q);
     assert_eq!(first.answer().unwrap().len(), 4);
     second.assert_asleep(&mut client);
-    // The next call gets the next batch, also if its jobs come in one commit.
+    // The next call gets the next batch, even if its jobs come in one commit.
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{5}}'))"));
     assert_eq!(second.answer().unwrap().len(), 4);
 }
@@ -51,7 +51,7 @@ fn a_batch_is_collected_though_other_queues_change() {
 }
 
 #[test]
-fn a_call_takes_fewer_jobs_when_the_first_of_them_has_been_ready_for_so_long() {
+fn a_call_takes_fewer_jobs_once_the_first_has_been_ready_for_the_linger_time() {
     let (mut client, q) = queue("");
     for linger in ["1 s", "50 s", "300000 years"] {
         // The later calls return because of their `wait`.
@@ -62,14 +62,14 @@ fn a_call_takes_fewer_jobs_when_the_first_of_them_has_been_ready_for_so_long() {
         sleeper.assert_asleep(&mut client);
         assert_eq!(sleeper.answer().unwrap().len(), 2, "{linger}");
     }
-    // Jobs that come due are collected, too.
+    // Jobs that fall due are collected as well.
     let sleeper = lingering(&q, 4, "2 s");
     client.run(&format!("SELECT queue.enqueue('{q}', delay => '100 ms') FROM generate_series(1, 2)"));
     assert_eq!(sleeper.answer().unwrap().len(), 2);
 }
 
 #[test]
-fn a_call_that_may_not_sleep_takes_what_is_there() {
+fn a_call_that_may_not_sleep_takes_the_jobs_that_are_ready() {
     let (mut client, q) = queue("");
     client.enqueue(&q);
     client.run("BEGIN");
@@ -77,7 +77,7 @@ fn a_call_that_may_not_sleep_takes_what_is_there() {
     let claim = format!("SELECT FROM queue.claim('{q}', 4, wait => '50 s', linger => '40 s')");
     assert_eq!(client.count(&claim), 1);
     client.run("COMMIT");
-    // A call for a single job does not linger, either.
+    // A call for a single job does not linger either.
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', wait => '50 s', linger => '40 s')")), 1);
 }
 
@@ -89,7 +89,7 @@ fn no_other_call_waits_for_one_that_lingers() {
     client.enqueue(&q);
     collector.assert_asleep(&mut client);
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 4)")), 1);
-    // A sleeping claim gets the first job, however late.
+    // A sleeping claim gets the first job immediately, even though another call lingers.
     for plain in [Sleeper::claiming(&q), Sleeper::claiming(&q)] {
         client.enqueue(&q);
         plain.claimed();
@@ -121,7 +121,7 @@ fn a_collector_that_leaves_hands_its_jobs_on() {
 }
 
 #[test]
-fn what_comes_back_or_is_resumed_fills_a_batch() {
+fn jobs_that_come_back_or_are_resumed_fill_a_batch() {
     let (mut client, q) = queue("");
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{4}}'))"));
     let mut other = connect();
@@ -160,7 +160,7 @@ fn a_batch_is_no_larger_than_limits_allow() {
     let collector = collecting(&q);
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{q}', array_fill('1'::jsonb, '{{5}}'))"));
     assert_eq!(collector.answer().unwrap().len(), 3);
-    // Groups that may start one job each.
+    // Each group may start one job, so the batch has one job of each.
     let (mut client, q) = queue("max_running_per_group => 1");
     let collector = lingering(&q, 2, "40 s");
     client.run(&format!("SELECT queue.enqueue('{q}', group_key => g) FROM unnest('{{a,b}}'::text[]) AS g"));
@@ -196,7 +196,7 @@ fn a_job_that_is_collected_may_be_too_late_to_start() {
 }
 
 #[test]
-fn what_a_call_cannot_mean_is_refused() {
+fn arguments_without_meaning_are_refused() {
     const ONE: &str = "linger needs one queue or stage to collect from";
     let (mut client, q) = queue("");
     create(&mut client, &format!("{q} staged"), "stages => '{first, last}'");

@@ -1,10 +1,10 @@
-//! Many sessions: no wake-up is lost, the order holds, a deep backlog is shared without a gap.
+//! Many sessions: no wake-up is lost, jobs run in order, and each job of a deep backlog is claimed once.
 
 use std::sync::atomic::AtomicUsize;
 
 use crate::shared::*;
 
-/// A server for many sessions, with little memory for ready jobs. It is not started.
+/// A server for many sessions with little memory for ready jobs. It is not started.
 fn cluster() -> Cluster {
     Cluster::with(&["max_connections = 60", "pg_queue.max_ready = 64"])
 }
@@ -35,7 +35,7 @@ fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
                     }
                     tx.commit().unwrap();
                     if done.fetch_add(count, Ordering::Relaxed) + count >= JOBS {
-                        // The other sessions sleep: wake them.
+                        // Wakes the other sessions, which sleep.
                         cluster
                             .connect_to("app")
                             .run("SELECT queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[64]))");
@@ -51,7 +51,7 @@ fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
             let sql = format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{count}]))");
             client.run(&sql);
             made += count;
-            // Claimers sleep now and then only if they overtake the producer.
+            // Only if claimers overtake the producer do they sleep now and then.
             wait::within(&format!("seed {seed}: {made} jobs are claimed"), Duration::from_secs(5), || {
                 (done.load(Ordering::Relaxed) >= made).then_some(())
             });
@@ -69,7 +69,7 @@ fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earl
     let (cluster, mut client) = cluster().start_with_database("app");
     let seed = random::seed("order");
     create(&mut client, "q", "");
-    // The time at which each job was surely committed.
+    // The latest time at which each job was committed.
     let committed: Mutex<BTreeMap<i64, Instant>> = Mutex::default();
     let mut claims: Vec<((i32, i64), Instant)> = Vec::new();
     thread::scope(|scope| {
@@ -103,7 +103,7 @@ fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earl
                 "seed {seed}: {later:?} was there when {rank:?} was claimed, and ranks before it"
             );
         }
-        // Only the smallest rank of the later claims is compared: a strict test of most mistakes.
+        // Compares with the smallest rank of the later claims only. That finds most mistakes.
         earliest_later = Some(earliest_later.map_or(rank, |known| known.min(rank)));
     }
 }
@@ -147,7 +147,7 @@ fn a_deep_backlog_is_shared_by_many_claimers_without_a_gap_or_a_double() {
 }
 
 #[test]
-fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() {
+fn jobs_that_a_claim_of_their_own_transaction_has_read_are_not_lost() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.max_ready = 8").start_with_database("app");
     create(&mut client, "q", "");
     let is_over = AtomicBool::new(false);
@@ -157,7 +157,7 @@ fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() 
         for _ in 0..2 {
             scope.spawn(move || {
                 let mut client = cluster.connect_to("app");
-                // The claim reads the lane's index, and with it this transaction's own jobs.
+                // The claim reads the lane's index and finds this transaction's own jobs there.
                 for _ in 0..400 {
                     let rows = client
                         .query(
@@ -211,7 +211,7 @@ fn waiting_workers_are_woken_when_a_purge_is_rolled_back() {
 }
 
 #[test]
-fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_meanwhile_is_still_open() {
+fn a_rolled_back_purge_gives_the_jobs_back_while_another_claim_is_open() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     for _ in 0..3 {
@@ -229,7 +229,7 @@ fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_me
 }
 
 #[test]
-fn a_job_whose_cancelling_commits_after_its_claim_was_rolled_back_is_cancelled() {
+fn a_job_is_cancelled_if_the_request_commits_after_the_rollback_of_its_claim() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let mut worker = cluster.connect_to("app");
@@ -253,12 +253,12 @@ const GO_ON: [&str; 4] = [
 ];
 
 #[test]
-fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_before_the_commit() {
+fn a_job_is_cancelled_even_if_its_attempt_ends_before_the_request_commits() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "stages => '{a, b}'");
     let mut worker = cluster.connect_to("app");
     for how in GO_ON.map(Some).into_iter().chain([None]) {
-        // The end commits before the request, after it, or the job runs again before it.
+        // Either the end commits before the request, or it commits after it, or the job runs again before it.
         for order in ["before", "after", "again"] {
             let job_id = client.enqueue("q");
             let id: i64 = worker.value("SELECT id FROM queue.claim('q', lease => '1 hour')");
@@ -294,7 +294,7 @@ fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_befor
 }
 
 #[test]
-fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
+fn a_job_that_was_retried_since_is_not_cancelled() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let mut worker = cluster.connect_to("app");
@@ -313,7 +313,7 @@ fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
 }
 
 #[test]
-fn limits_altered_under_work_stop_nobody() {
+fn limits_altered_under_work_block_no_session() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "strict_order => true, max_running_per_group => 1");
     client.run(
@@ -325,7 +325,7 @@ fn limits_altered_under_work_stop_nobody() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut worker = cluster.connect_to("app");
-                // A statement that never ends fails here.
+                // If a statement never ends, it fails here.
                 worker.run("SET statement_timeout = '30 s'");
                 while !is_over.load(Ordering::Relaxed) {
                     let released = worker.count("SELECT queue.release(id) FROM queue.claim('q', wait => '100 ms')");
@@ -345,7 +345,7 @@ fn limits_altered_under_work_stop_nobody() {
 }
 
 #[test]
-fn limits_that_are_not_committed_are_nobody_elses() {
+fn uncommitted_limits_have_no_effect_on_other_sessions() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "max_running => 10");
     client.enqueue("q");

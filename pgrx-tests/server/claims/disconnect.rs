@@ -9,7 +9,7 @@ use crate::shared::*;
 /// A connected psql. When it is killed, the kernel closes its socket: the server gets no goodbye.
 struct Psql {
     process: Child,
-    /// The server's process for it.
+    /// The server process of the connection.
     pid: i32,
 }
 
@@ -82,7 +82,7 @@ fn a_span_of_zero_gives_jobs_back_however_the_connection_ends() {
 }
 
 #[test]
-fn a_job_that_has_ended_is_not_given_back() {
+fn an_ended_job_is_not_given_back() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let mut other = connect();
@@ -187,7 +187,7 @@ fn an_extension_after_the_break_keeps_the_job_and_one_before_it_does_not() {
         client.run(&extend);
         assert!(lease_left(&mut client, job) > 3500.0, "{verb}");
     }
-    // A kept job no longer depends on the connection: only its lease can end it.
+    // A kept job does not depend on the connection any more. Only its lease can end it.
     let job = client.enqueue(&q);
     let mut other = connect();
     other.run(&format!("SELECT FROM queue.claim('{q}', disconnect => '40 s')"));
@@ -242,7 +242,7 @@ fn a_span_lengthens_no_lease() {
 }
 
 #[test]
-fn what_is_rolled_back_has_no_span_and_each_claim_has_its_own() {
+fn a_rolled_back_claim_has_no_span_and_each_claim_has_its_own() {
     let (mut client, q) = queue("lease => '1 hour'");
     let jobs: Vec<i64> = (0..4).map(|_| client.enqueue(&q)).collect();
     let claim = |span: &str| format!("SELECT FROM queue.claim('{q}', disconnect => {span})");
@@ -261,7 +261,7 @@ fn what_is_rolled_back_has_no_span_and_each_claim_has_its_own() {
     terminate(other);
     let left: Vec<f64> = jobs[..3].iter().map(|&job| lease_left(&mut client, job)).collect();
     assert!(left[0] < 40.1 && left[1] > 3500.0 && (40.1..80.1).contains(&left[2]), "{left:?}");
-    // A later connection, which may have the same number, does not change these jobs.
+    // A later connection does not change these jobs, although it may have the same number.
     let mut later = connect();
     let job = later.enqueue(&q);
     later.run(&format!("{}; {}", claim("'1 s'"), claim("'1 s'")));
@@ -284,7 +284,7 @@ fn the_session_of_a_command_ends_like_that_of_a_client() {
     client.run("RESET ROLE");
     wait::until_true("the command has run", || client.state(call) == "completed");
     assert!(lease_left(&mut client, job) > 3500.0);
-    // A process that is asked to end ends in order, which counts as a goodbye.
+    // A process that is asked to end exits in order, which counts as a goodbye.
     let processes =
         format!("FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%' AND datname = '{}'", database.name);
     wait::until_true("the process has ended", || {

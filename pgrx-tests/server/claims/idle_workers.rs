@@ -4,7 +4,7 @@ use crate::claims::waiting::Sleeper;
 use crate::security::permissions::{Roles, grant, session};
 use crate::shared::*;
 
-/// The rows of these processes: worker, queue, number of running jobs, and whether it waits.
+/// Returns the rows of these processes: worker, queue, number of running jobs, and whether it waits.
 fn rows(client: &mut Client, pids: &[i32]) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', coalesce(worker, '-'), coalesce(queue_name, '-'), running,
@@ -49,7 +49,7 @@ fn a_worker_that_waits_is_seen_until_its_connection_ends() {
     wait::until_true("it is idle", || rows(&mut client, &[sleeper.pid]) == ["- a 0 waits"]);
     assert_eq!(idle(&mut client, "a"), 1.0);
 
-    // CALL queue.wait counts as waiting, too.
+    // CALL queue.wait also counts as waiting.
     let caller = Sleeper::with(database.connect(), &mut client, "CALL queue.wait('staged', '1 minute')");
     assert_eq!(rows(&mut client, &[caller.pid]), ["- staged 0 waits"]);
 
@@ -61,7 +61,7 @@ fn a_worker_that_waits_is_seen_until_its_connection_ends() {
 }
 
 #[test]
-fn a_role_sees_who_waits_for_its_queues() {
+fn a_role_sees_the_workers_that_wait_for_its_queues() {
     let database = Database::new();
     let mut client = database.connect();
     create(&mut client, "hers", "");
@@ -83,7 +83,7 @@ fn a_role_sees_who_waits_for_its_queues() {
     }
 }
 
-/// Connections of the client packages are shown by their names, also between two claims.
+/// Connections of the client packages are shown with their names, even between two claims.
 #[test]
 fn connections_of_packages_are_seen_between_two_claims() {
     let database = Database::new();

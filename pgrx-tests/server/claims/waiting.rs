@@ -16,7 +16,7 @@ impl Sleeper {
         Self::with(connect(), &mut connect(), sql)
     }
 
-    /// Claims one job, and waits for as long as a test may take.
+    /// Claims one job and waits as long as a test may take.
     pub(super) fn claiming(queue: &str) -> Self {
         Self::new(&format!("SELECT id FROM queue.claim('{queue}', wait => '1 minute')"))
     }
@@ -113,7 +113,8 @@ fn a_rolled_back_claim_wakes_a_claim() {
 #[test]
 fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
     let (mut client, q) = queue("backoff_base => '0'");
-    // For each case: what makes the job wait ($1 is the attempt, $2 the job), and what makes it ready again.
+    // For each case: a statement that makes the job wait ($1 is the attempt, $2 the job), and a statement that makes it
+    // ready again.
     for (before, wake) in [
         ("SELECT", "SELECT queue.fail($1, 'boom')"),
         ("SELECT", "SELECT queue.fail($1, 'boom', retry_in => '0')"),
@@ -451,7 +452,7 @@ fn a_pause_keeps_sleepers_asleep_and_a_resume_wakes_as_many_as_there_are_jobs() 
 }
 
 #[test]
-fn a_dropped_queue_wakes_all_who_wait_for_it() {
+fn a_dropped_queue_wakes_all_sleepers_that_wait_for_it() {
     let (mut client, q) = queue("");
     let sleepers: Vec<Sleeper> = (0..3)
         .map(|_| Sleeper::claiming(&q))
@@ -465,7 +466,7 @@ fn a_dropped_queue_wakes_all_who_wait_for_it() {
 }
 
 #[test]
-fn a_dropped_extension_wakes_all_who_wait() {
+fn a_dropped_extension_wakes_all_sleepers() {
     let database = Database::new();
     let mut client = database.connect();
     client.run("SELECT queue.create('a'), queue.create('b')");
@@ -495,7 +496,7 @@ fn a_sleeping_claim_holds_no_lock() {
 }
 
 #[test]
-fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
+fn a_lifted_limit_wakes_a_session_in_queue_wait() {
     for (options, lifted) in [
         ("rate_limit => 1, rate_period => '1 hour'", "rate_limit => 100"),
         ("rate_limit => 1, rate_period => '1 hour'", "reset => '{rate_limit}'"),
@@ -511,7 +512,7 @@ fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
         client.claim(&q);
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         let waits = format!("CALL queue.wait('{q}', '5 s')");
-        // A session that slept before, and a session that comes later.
+        // The limit is lifted while one session sleeps. Another session comes later.
         let mut other = connect();
         let pid = other.value("SELECT pg_backend_pid()");
         std::thread::scope(|scope| {
@@ -538,7 +539,7 @@ fn a_worker_killed_while_it_waits_gets_no_job() {
     psql.kill().unwrap();
     psql.wait().unwrap();
     let job_id = client.enqueue("q");
-    // The wake-up is passed on to the session that comes now.
+    // The wake-up is passed on to the next session.
     let mut other = cluster.connect_to("app");
     let claimed: Vec<i64> = other.column("SELECT job_id FROM queue.claim('q', wait => '20 s')");
     assert_eq!(claimed, [job_id]);

@@ -1,4 +1,4 @@
-//! No session waits for another's open transaction, work leaves no dead rows, and an idle server does nothing.
+//! No session waits for another session's open transaction, work leaves no dead rows, and an idle server does nothing.
 
 use crate::shared::*;
 
@@ -9,7 +9,7 @@ fn no_verb_waits_for_an_open_transaction() {
     create(&mut client, "purged", "");
     let jobs: Vec<i64> = (0..16).map(|_| client.enqueue("q")).collect();
     client.enqueue("purged");
-    // The first four jobs run, and the open transaction ends each in a different way.
+    // The first four jobs run. The open transaction ends each in a different way.
     let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 5)");
     let mut open = cluster.connect_to("app");
     open.run("BEGIN");
@@ -91,7 +91,7 @@ fn no_verb_waits_for_an_open_transaction() {
         attempt(sql.into());
     }
     assert_eq!(client.count("SELECT FROM pg_locks WHERE NOT granted"), 0);
-    // The open transaction's own work still counts.
+    // The open transaction's work counts.
     open.run("COMMIT");
     assert_eq!(client.state(jobs[0]), "completed");
     assert_eq!(client.state(jobs[6]), "completed");
@@ -103,7 +103,7 @@ fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_t
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '50 ms', max_attempts => 1000");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[300]))");
-    // The leases are so short that workers, the background worker and their calls meet all the time.
+    // The leases are so short that workers, the background worker and their calls often end the same attempt.
     thread::scope(|scope| {
         for n in 0..6 {
             let cluster = &cluster;
@@ -128,7 +128,7 @@ fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_t
     assert!(!cluster.log().contains("deadlock"), "{}", cluster.log());
 }
 
-/// The number of updated, deleted or dead rows of the logs, by the statistics.
+/// Returns the number of updated or deleted rows and of dead rows in the logs, according to the statistics.
 fn dead(client: &mut Client) -> (i64, i64) {
     let sql = "SELECT coalesce(sum(n_tup_ins), 0)::bigint, coalesce(sum(n_tup_upd + n_tup_del + n_dead_tup), 0)::bigint
                FROM pg_stat_all_tables WHERE schemaname = 'queue_internal'
@@ -158,7 +158,7 @@ fn committed_work_leaves_no_dead_rows_and_is_not_slowed_by_an_old_snapshot() {
     old.run("COMMIT");
     drop(client);
     let mut client = cluster.connect_to("app");
-    // 2,000 jobs and 800 more attempts, with a claim and an outcome for each.
+    // These are 2,000 jobs and 800 more attempts, each with a claim and an outcome.
     let rows = wait::until("the statistics are there", || {
         let rows = dead(&mut client);
         (rows.0 >= 8400).then_some(rows)

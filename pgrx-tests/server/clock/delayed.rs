@@ -1,11 +1,11 @@
-//! Delayed jobs start on time: many at once, after a restart, behind many cancelled ones. Jobs with long delays are not
-//! moved.
+//! Delayed jobs start on time: many together, after a restart, behind many cancelled ones. Jobs with long delays are
+//! not moved.
 
 use std::time::SystemTime;
 
 use crate::shared::*;
 
-/// Claims with this wait. Returns how late the claimed jobs were, in seconds.
+/// Claims and waits this long. Returns how late the claimed jobs were, in seconds.
 fn claim_late(client: &mut Client, wait: &str) -> Vec<f64> {
     client.column(&format!(
         "SELECT extract(epoch FROM clock_timestamp() - (payload ->> 'at')::timestamptz)::float8
@@ -22,10 +22,10 @@ fn enqueue(client: &mut Client, jobs: i64, after: &str) {
 }
 
 #[test]
-fn more_jobs_than_fit_into_memory_fall_due_at_once_and_run_once_in_their_order() {
+fn more_jobs_than_fit_into_memory_fall_due_together_and_run_once_in_order() {
     let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_ready = 16").start_with_database("app");
     create(&mut client, "q", "");
-    // A lane with a job in memory: the due jobs come at a position in the middle.
+    // The lane has a job in memory, and the due jobs come to a position in the middle of the lane.
     client.run("SELECT queue.enqueue('q', priority => 50)");
     client.run(
         "SELECT count(*) FROM generate_series(1, 1000) AS n,
@@ -47,7 +47,7 @@ fn more_jobs_than_fit_into_memory_fall_due_at_once_and_run_once_in_their_order()
 }
 
 #[test]
-fn sleeping_workers_get_all_of_many_jobs_that_fall_due_at_once() {
+fn sleeping_workers_get_all_of_many_jobs_that_fall_due_together() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.max_ready = 16").start_with_database("app");
     create(&mut client, "q", "");
     enqueue(&mut client, 1000, "500 ms");
@@ -57,7 +57,7 @@ fn sleeping_workers_get_all_of_many_jobs_that_fall_due_at_once() {
             scope.spawn(|| {
                 let mut client = cluster.connect_to("app");
                 while claimed.load(std::sync::atomic::Ordering::SeqCst) < 1000 {
-                    // So long a wait that no claim gets a job by looking again.
+                    // The wait is so long that no claim gets a job by polling.
                     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 5, wait => '8 s')");
                     let before = claimed.fetch_add(ids.len(), std::sync::atomic::Ordering::SeqCst);
                     assert!(!ids.is_empty() || before >= 1000, "slept with {before} of 1000 claimed");
@@ -69,7 +69,7 @@ fn sleeping_workers_get_all_of_many_jobs_that_fall_due_at_once() {
 }
 
 #[test]
-fn what_fell_due_while_the_server_was_down_starts_with_the_server() {
+fn jobs_that_fell_due_while_the_server_was_down_start_with_the_server() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     for stop in [Cluster::stop_fast, Cluster::kill_server] {
@@ -80,19 +80,19 @@ fn what_fell_due_while_the_server_was_down_starts_with_the_server() {
         wait::until_true("the jobs are due", || SystemTime::now() > due);
         cluster.start_again();
         client = cluster.connect_to("app");
-        // The job does not need the worker.
+        // The job is claimed without the worker.
         assert_eq!(claim_late(&mut client, "0").len(), 3);
     }
 }
 
 #[test]
-fn what_falls_due_after_a_start_is_started_by_the_worker() {
+fn jobs_that_fall_due_after_a_start_are_started_by_the_worker() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     enqueue(&mut client, 1, "3 s");
     cluster.restart();
     let mut client = cluster.connect_to("app");
-    // The second claim sleeps until the job's time, whatever the first one read.
+    // The second claim sleeps until the job's time, even if the first claim read the job early.
     let late = wait::until("the job is claimed", || claim_late(&mut client, "10 s").pop());
     assert!((0.0..5.0).contains(&late), "{late} s late");
 }
@@ -112,7 +112,7 @@ fn a_delayed_job_starts_in_time_behind_many_that_were_cancelled() {
 }
 
 #[test]
-fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
+fn many_long_delayed_jobs_are_not_moved_because_a_few_end() {
     let (_cluster, mut client) =
         Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     create(&mut client, "q", "");
@@ -134,8 +134,8 @@ fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
     let first: i64 = client.value(half);
     cancel(&mut client, 1);
     let begun: i64 = client.value(turns);
-    // More jobs than the eight from which ended ones are fetched among few living ones. So many live that the few extra
-    // jobs of a turn make no difference.
+    // The ring turns for longer than the eight segments after which a half with few living jobs would be closed. So
+    // many jobs live that the few extra jobs of a turn make no difference.
     turn(&mut client, "the ring has turned", &mut |client| client.value::<i64>(turns) >= begun + 12);
     assert_eq!(client.value::<i64>(half), first, "nearly two thousand were moved for a few that had ended");
     cancel(&mut client, 1200);
@@ -149,7 +149,7 @@ fn jobs_that_wait_for_long_are_not_moved_for_the_sake_of_the_few_that_end() {
 fn a_delay_is_of_the_session_s_calendar() {
     let (mut client, q) = queue("");
     client.run("SET timezone = 'Europe/Berlin'");
-    // At least one of these three ends beyond a change of the clock.
+    // At least one of these delays ends after a change of the clock.
     for delay in ["3 months", "6 months", "9 months"] {
         client.run("BEGIN");
         let (earliest, job): (SystemTime, i64) = {

@@ -1,14 +1,15 @@
-//! The time by which a job must start: no claim is late, overdue jobs expire, and nothing is left behind.
+//! The time by which a job must start: no claim takes an overdue job, overdue jobs expire, and they leave nothing
+//! behind.
 
 use crate::faults::held::{hold, release};
 use crate::shared::*;
 
-/// A database without a worker, with queue `q`.
+/// Returns a database without a worker, with queue `q`.
 fn quiet(options: &str) -> (Database, Client) {
     Database::without_worker().with_queue("q", options)
 }
 
-/// Enqueues a job of `q` with this option.
+/// Enqueues a job into `q` with this option.
 fn enqueue(client: &mut Client, option: &str, value: &str) -> i64 {
     client.value(&format!("SELECT queue.enqueue('q', {option} => {value})"))
 }
@@ -87,7 +88,7 @@ fn a_job_that_no_worker_has_claimed_in_time_expires_and_all_views_say_so() {
 
 #[test]
 fn no_claim_is_late_wherever_the_job_waits() {
-    // In memory, beyond memory, in a group, in a stage: no claim gets an expired job.
+    // No claim gets an expired job, whether the job waits in memory, beyond memory, in a group or in a stage.
     for options in
         ["", "max_running_per_group => 1", "strict_order => true", "rate_limit => 1000", "stages => '{a, b}'"]
     {
@@ -128,7 +129,7 @@ fn a_worker_that_sleeps_does_not_get_a_late_job_and_the_worker_ends_it_by_itself
 }
 
 #[test]
-fn what_a_transaction_has_when_its_time_comes_runs_if_it_commits_and_expires_otherwise() {
+fn a_job_that_an_open_transaction_holds_at_its_time_expires_only_after_that_ends() {
     for (begin, end, state) in [
         ("BEGIN; SELECT FROM queue.claim('q')", "COMMIT", "running"),
         ("BEGIN; SELECT FROM queue.claim('q')", "ROLLBACK", "expired"),
@@ -172,7 +173,7 @@ fn a_commit_after_the_time_is_not_handed_out_and_expires() {
 }
 
 #[test]
-fn a_claim_that_has_taken_a_job_when_the_duty_comes_by_leaves_it_to_the_duty() {
+fn a_claim_that_holds_a_late_job_leaves_it_to_the_duty() {
     for point in ["claim.taken", "refill.read"] {
         let (database, mut client) = quiet("");
         let job = enqueue(&mut client, "start_within", "'300 ms'");
@@ -189,7 +190,7 @@ fn a_claim_that_has_taken_a_job_when_the_duty_comes_by_leaves_it_to_the_duty() {
 }
 
 #[test]
-fn a_look_of_the_duty_that_fails_leaves_nothing_behind() {
+fn a_failed_pass_of_the_duty_leaves_nothing_behind() {
     let (database, mut client) = quiet("");
     let job = enqueue(&mut client, "start_within", "'1 ms'");
     pass(&mut client, job);
@@ -207,7 +208,7 @@ fn a_look_of_the_duty_that_fails_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_retry_keeps_the_time_and_a_failure_that_leaves_none_is_the_last() {
+fn a_retry_keeps_the_time_and_a_job_without_time_for_a_retry_is_dead() {
     let (_database, mut client) = quiet("backoff_base => '0', backoff_jitter => 0");
     let job = enqueue(&mut client, "start_within", "'1 hour'");
     let by = |client: &mut Client| client.value::<String>(&format!("SELECT start_by::text FROM queue.job({job})"));
@@ -222,7 +223,7 @@ fn a_retry_keeps_the_time_and_a_failure_that_leaves_none_is_the_last() {
         .value::<Option<String>>("SELECT queue.fail(id, 'boom', retry_in => '2 hours')::text FROM queue.claim('q')");
     assert_eq!((next, client.state(job).as_str()), (None, "dead"));
     assert_eq!(client.value::<String>(&format!("SELECT error FROM queue.job({job})")), "boom");
-    // A retry by hand starts anew.
+    // After a retry by hand the job has no such time.
     client.run(&format!("SELECT queue.retry({job})"));
     let never: bool = client.value(&format!("SELECT start_by IS NULL AND state = 'ready' FROM queue.job({job})"));
     assert!(never);
@@ -305,7 +306,7 @@ fn a_flow_that_expires_first_cancels_its_members() {
     );
     client.maintain_until(&format!("(SELECT state FROM queue.job({next})) = 'ready'"));
     assert_eq!(client.value::<i64>("SELECT expired FROM queue.stats"), 1);
-    // An expired member does not hold up its flow, like a cancelled one.
+    // An expired member does not hold up its flow. It counts as cancelled.
     let flow: i64 = client.value(r#"SELECT queue.enqueue_flow('q', '[{"task": "a", "start_within": "1 ms"}]')"#);
     client.maintain_until(&format!("(SELECT state FROM queue.job({flow})) = 'completed'"));
     assert_eq!(client.value::<i64>(&format!("SELECT expired FROM queue.flows WHERE job_id = {flow}")), 1);
@@ -313,7 +314,7 @@ fn a_flow_that_expires_first_cancels_its_members() {
 }
 
 #[test]
-fn an_event_with_a_time_limit_is_resolved_or_expires_and_each_condition_says_what_follows() {
+fn an_event_with_a_time_limit_is_resolved_or_expires_and_its_successors_follow_their_conditions() {
     let (database, mut client) = quiet("max_attempts => 1");
     let event = |client: &mut Client, within: &str| -> i64 {
         client.value(&format!("SELECT queue.enqueue_flow('q', open => true, start_within => '{within}')"))
@@ -408,7 +409,7 @@ fn a_call_under_a_key_gives_a_waiting_job_the_time_of_that_call() {
 }
 
 #[test]
-fn copies_of_events_and_dead_jobs_and_the_jobs_of_schedules() {
+fn copies_of_events_and_jobs_of_schedules_have_a_start_by_and_dead_letters_have_none() {
     let (_database, mut client) = quiet("max_attempts => 1");
     create(&mut client, "dead", "");
     client.run("SELECT queue.alter('q', dead_letter => 'dead')");
@@ -433,7 +434,7 @@ fn copies_of_events_and_dead_jobs_and_the_jobs_of_schedules() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_times_to_start_are_refused() {
     let (mut client, q) = queue("");
     for (options, message) in [
         (&[("start_by", "infinity")][..], "start_by must be finite"),
@@ -471,7 +472,7 @@ fn what_makes_no_sense_is_refused() {
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', start_within => '1 hour')"));
     let failure = client.refused(&format!("SELECT queue.reschedule({job}, now() + '2 hours')"), "55000");
     assert_eq!(failure.message, format!("job {job} would expire before it may start"));
-    // In a call for many it alone is refused.
+    // In a call for many jobs only this job is refused.
     let other = client.enqueue(&q);
     let many =
         format!("SELECT outcome FROM queue.reschedule_many(ARRAY[{job}, {other}], now() + '2 hours') ORDER BY outcome");
@@ -483,7 +484,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn many_that_expire_at_the_same_moment_all_end_and_those_behind_them_run() {
+fn many_jobs_that_expire_together_all_end_and_later_jobs_run() {
     let (_database, mut client) = quiet("");
     client.run(
         "SELECT count(*) FROM (SELECT clock_timestamp() + '100 ms' AS at OFFSET 0) AS x,
@@ -493,7 +494,7 @@ fn many_that_expire_at_the_same_moment_all_end_and_those_behind_them_run() {
     let living = client.enqueue("q");
     pass_all(&mut client);
     assert_eq!(client.column::<i64>("SELECT job_id FROM queue.claim('q', 100)"), [living]);
-    // One pass ends a thousand jobs, and the next pass begins in the middle of a moment.
+    // One pass ends a thousand jobs. The next pass begins in the middle of jobs with the same time.
     let look = "SELECT coalesce(sum(did), 0)::bigint FROM queue.maintain() WHERE duty = 'expire_waiting'";
     let looks: Vec<i64> = (0..7).map(|_| client.value(look)).collect();
     assert_eq!(looks.iter().sum::<i64>(), 5000, "{looks:?}");
@@ -518,7 +519,7 @@ fn a_worker_that_leaves_time_to_running_jobs_ends_all_that_expire() {
 }
 
 #[test]
-fn a_crash_a_promotion_and_the_ring_of_segments_lose_no_time() {
+fn times_to_start_outlast_a_crash_a_promotion_and_the_ring_of_segments() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "max_prepared_transactions = 5"])
             .start_with_database("app");
@@ -538,7 +539,7 @@ fn a_crash_a_promotion_and_the_ring_of_segments_lose_no_time() {
     drop(client);
     cluster.restart_killed();
     let mut client = cluster.connect_to("app");
-    // A prepared enqueue: memory is not told of its commit.
+    // Memory does not learn of the commit of a prepared enqueue.
     client.run("BEGIN");
     let prepared = enqueue(&mut client, "start_within", "'10 ms'");
     pass(&mut client, prepared);

@@ -1,10 +1,10 @@
-//! Missed slots, and the log of firings. The time is set as in `schedules`.
+//! Missed slots and the log of firings. The time is set as in `schedules`.
 
 use crate::clock::schedules::{Stage, maintain, set_clock};
 use crate::shared::*;
 
 #[test]
-fn missed_slots_go_the_way_that_was_chosen() {
+fn missed_slots_run_as_the_schedule_says() {
     for (missed, expected) in [
         ("skip", &[][..]),
         ("once", &["2026-01-05T10:05:00Z"][..]),
@@ -24,7 +24,7 @@ fn missed_slots_go_the_way_that_was_chosen() {
         stage.fire("2026-01-05 10:05:30Z");
         assert_eq!(stage.slots(), expected, "{missed}");
         assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-05 10:06:00+00"), "{missed}");
-        // Skipped slots stay skipped, also for the next session.
+        // Skipped slots stay skipped in the next session too.
         let mut other = stage.database.connect();
         set_clock(&mut other, "2026-01-05 10:05:40Z");
         maintain(&mut other);
@@ -35,7 +35,7 @@ fn missed_slots_go_the_way_that_was_chosen() {
 }
 
 #[test]
-fn a_thousand_are_made_up_for_and_the_rest_is_skipped_with_a_warning() {
+fn a_thousand_missed_slots_run_and_the_others_are_skipped_with_a_warning() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     stage.schedule("'long', 'q', every => '10 s', missed => 'all', starts_at => '2026-01-05 10:01Z'");
     stage.fire("2026-01-06 10:01:07Z");
@@ -51,7 +51,7 @@ fn a_thousand_are_made_up_for_and_the_rest_is_skipped_with_a_warning() {
 }
 
 #[test]
-fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
+fn the_log_of_firings_stays_small_while_a_session_holds_the_horizon() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.reclaim_delay = 0", "autovacuum = off"]).start_with_database("app");
     client.switch_worker_off();
@@ -69,7 +69,7 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
     let mut turns = 0;
     let mut largest = 0;
     for second in 1..=400 {
-        // A thousand missed slots, minus those that are on time.
+        // Each step of 95 seconds has 950 slots. The limit for missed ones is a thousand.
         set_clock(&mut client, &format!("2026-01-05 {}", clock_time(second * 95)));
         for _ in 0..second % 3 {
             client.failure("SELECT 1 / (count(*) - count(*)) FROM queue.maintain()");
@@ -89,9 +89,9 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
         }
     }
     assert!(turns > 6, "{turns} turns");
-    // Two halves of half a megabyte, their keys, and the firings of one outage.
+    // Two halves of half a megabyte each, their keys, and the firings of one outage.
     assert!(largest < 4_000_000, "{largest} bytes");
-    // No slot of the outages was lost or doubled by a turn.
+    // The turns have neither lost nor doubled a slot of the outages.
     let (jobs, distinct, first, last): (i64, i64, String, String) = {
         let row = client
             .query_one(
@@ -114,7 +114,7 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
     pinned.run("COMMIT");
 }
 
-/// The time of day this number of seconds after ten o'clock.
+/// Returns the time of day this number of seconds after ten o'clock.
 fn clock_time(seconds: i32) -> String {
     format!("{}:{:02}:{:02}Z", 10 + seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
@@ -138,7 +138,7 @@ fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
     client.run("SELECT queue.unschedule('s')");
     client.run("ALTER SYSTEM SET pg_queue.reclaim = on");
     client.run("SELECT pg_reload_conf()");
-    // Another session, which has not looked at the log's size.
+    // A new session has not looked at the log's size.
     let mut client = wait::until("new sessions may turn it", || {
         let mut client = cluster.connect_to("app");
         client.value::<bool>("SELECT current_setting('pg_queue.reclaim')::boolean").then_some(client)
@@ -147,7 +147,7 @@ fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
     client.run("SELECT FROM queue.maintain()");
     assert_eq!(client.value::<i64>(blocks), 0);
     assert_eq!(client.count("SELECT FROM queue.maintain() WHERE duty = 'rotate_firings' AND did > 0"), 0);
-    // A crash in the middle of that leaves the index without its first page.
+    // A crash while the halves are emptied can leave their indexes without a first page.
     let files: Vec<String> = [0, 1]
         .map(|half| client.value(&format!("SELECT pg_relation_filepath('queue_internal.firing_{half}_pkey')")))
         .into();
@@ -198,7 +198,7 @@ fn the_log_of_firings_turns_though_every_session_is_short() {
 }
 
 #[test]
-fn of_more_than_a_thousand_missed_slots_the_same_run_whenever_they_fit() {
+fn the_same_thousand_missed_slots_run_whenever_they_fit() {
     let mut stage = Stage::at("2026-01-01 00:00:00+00");
     stage.client.run("SELECT queue.alter('q', max_waiting => 300)");
     stage.schedule("'s', 'q', every => '1 minute', missed => 'all', starts_at => '2026-01-01 00:00:00+00'");
@@ -210,7 +210,7 @@ fn of_more_than_a_thousand_missed_slots_the_same_run_whenever_they_fit() {
         hours += 1;
         assert!(hours < 10, "{} slots", stage.slots().len());
         stage.client.run("SELECT queue.complete(id) FROM queue.claim('q', 1000)");
-        // A process without knowledge reads the log. More slots are missed meanwhile.
+        // A new process reads the log, and more slots are missed meanwhile.
         let mut other = stage.database.connect();
         set_clock(&mut other, &format!("2026-01-02 0{hours}:00:30+00"));
         maintain(&mut other);
@@ -228,7 +228,7 @@ fn of_more_than_a_thousand_missed_slots_the_same_run_whenever_they_fit() {
 }
 
 #[test]
-fn nothing_is_owed_after_a_pause_or_another_choice() {
+fn no_missed_slot_runs_after_a_pause_or_a_change_of_missed() {
     for change in [
         "queue.pause_schedule('s'); SELECT queue.resume_schedule('s')",
         "queue.schedule('s', 'q', every => '1 minute', missed => 'skip', starts_at => '2026-01-01 00:00:00+00')",

@@ -1,17 +1,17 @@
-//! Schedules: what they plan, what they enqueue, and what happens to them. No test waits for a clock:
+//! Schedules: their plans, the jobs that they enqueue, and changes of schedules. No test waits for a clock:
 //! `pg_queue.clock_offset` sets the time in a session that does the worker's duties.
 
 use crate::operations::doctor::finding;
 use crate::shared::*;
 
-/// A database without a worker. This session sets the time and does the duties.
+/// A database without a worker, and a session that sets the time and does the duties.
 pub struct Stage {
     pub client: Client,
     pub database: Database,
 }
 
 impl Stage {
-    /// A stage with a queue `q`, at this time.
+    /// Makes a stage with a queue `q` at this time.
     pub fn at(time: &str) -> Self {
         let (database, client) = Database::without_worker().with_queue("q", "");
         let mut stage = Self { client, database };
@@ -34,12 +34,12 @@ impl Stage {
         self.client.value(&format!("SELECT queue.schedule({arguments})::text"))
     }
 
-    /// The slots of the enqueued jobs, in order.
+    /// Returns the slots of the enqueued jobs in order.
     pub fn slots(&mut self) -> Vec<String> {
         self.client.column("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id")
     }
 
-    /// A column of the view, as text.
+    /// Returns a column of the view as text.
     pub fn shown(&mut self, column: &str) -> Option<String> {
         self.client.value(&format!("SELECT {column}::text FROM queue.schedules"))
     }
@@ -59,7 +59,7 @@ pub fn maintain(client: &mut Client) {
 }
 
 #[test]
-fn a_slot_enqueues_a_job_with_all_that_was_said() {
+fn a_slot_enqueues_a_job_with_all_options_of_its_schedule() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     let next = stage.schedule(
         "'s', 'q', '{\"n\": 1}', cron => '*/5 * * * *', priority => 7, max_attempts => 3, \
@@ -85,13 +85,13 @@ fn a_slot_enqueues_a_job_with_all_that_was_said() {
 }
 
 #[test]
-fn a_clock_that_is_set_doubles_nothing() {
+fn setting_the_clock_doubles_no_slot() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     stage.schedule("'s', 'q', cron => '*/10 * * * *', missed => 'all'");
     stage.fire("2026-01-05 10:20:00Z");
     let slots = ["2026-01-05T10:10:00Z", "2026-01-05T10:20:00Z"];
     assert_eq!(stage.slots(), slots);
-    // The clock goes back: no slot fires twice, not even in a session without knowledge.
+    // The clock goes back. No slot fires twice, not even in a session that has not seen the first firing.
     for time in ["2026-01-05 09:55:00Z", "2026-01-05 10:10:00Z", "2026-01-05 10:19:59Z", "2026-01-05 10:20:01Z"] {
         let mut other = stage.database.connect();
         set_clock(&mut other, time);
@@ -126,7 +126,7 @@ fn fired(zone: &str, cron: &str, from: &str, hours: i32) -> Vec<String> {
 }
 
 #[test]
-fn daylight_saving_in_berlin() {
+fn schedules_follow_daylight_saving_in_berlin() {
     let forward = |cron| fired("Europe/Berlin", cron, "2026-03-28 22:59:59Z", 9);
     let back = |cron| fired("Europe/Berlin", cron, "2026-10-24 21:59:59Z", 9);
     assert_eq!(forward("30 2 * * *"), ["2026-03-29 03:00:00+02"]);
@@ -143,7 +143,7 @@ fn daylight_saving_in_berlin() {
 }
 
 #[test]
-fn daylight_saving_on_lord_howe() {
+fn schedules_follow_daylight_saving_on_lord_howe() {
     // The clock changes by half an hour: from 2:00 to 2:30, and from 2:00 to 1:30.
     let forward = |cron| fired("Australia/Lord_Howe", cron, "2026-10-03 13:29:59Z", 6);
     let back = |cron| fired("Australia/Lord_Howe", cron, "2026-04-04 12:59:59Z", 6);
@@ -164,7 +164,7 @@ fn daylight_saving_on_lord_howe() {
 }
 
 #[test]
-fn every_counts_from_the_planned_time() {
+fn periods_count_from_the_planned_time() {
     let mut stage = Stage::at("2026-01-30 00:00:00Z");
     let next = stage.schedule("'month', 'q', every => '1 month', starts_at => '2026-01-31 12:00Z', missed => 'all'");
     assert_eq!(next.as_deref(), Some("2026-01-31 12:00:00+00"));
@@ -172,7 +172,7 @@ fn every_counts_from_the_planned_time() {
         stage.client.column::<String>("SELECT t::text FROM queue.upcoming('month', 4) AS t"),
         ["2026-01-31 12:00:00+00", "2026-02-28 12:00:00+00", "2026-03-31 12:00:00+00", "2026-04-30 12:00:00+00"]
     );
-    // The slot is right however late the duty looks.
+    // The slot is right, however late the duty runs.
     for time in ["2026-01-31 12:00:03Z", "2026-02-28 12:00:02Z", "2026-03-31 19:00Z"] {
         stage.fire(time);
     }
@@ -187,7 +187,7 @@ fn a_run_is_skipped_while_the_last_ones_job_is_live() {
     stage.fire("2026-01-05 10:01:00Z");
     stage.fire("2026-01-05 10:02:00Z");
     stage.client.run("SELECT FROM queue.claim('q')");
-    // This holds also for a session that reads the schedule.
+    // The same holds in a session that has not seen the last run.
     let mut other = stage.database.connect();
     set_clock(&mut other, "2026-01-05 10:03:00Z");
     maintain(&mut other);
@@ -203,7 +203,7 @@ fn a_run_is_skipped_while_the_last_ones_job_is_live() {
     stage.client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     stage.fire("2026-01-05 10:06:00Z");
     assert_eq!(stage.slots().len(), 3);
-    // Of several missed slots the first one runs.
+    // Only the first of several missed slots runs.
     stage.client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     stage.schedule("'s', 'q', cron => '* * * * *', overlap => false, missed => 'all'");
     stage.fire("2026-01-05 10:10:30Z");
@@ -229,7 +229,7 @@ fn slots_of_a_pause_are_not_missed() {
 }
 
 #[test]
-fn the_same_name_replaces() {
+fn a_schedule_of_the_same_name_is_replaced() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     create(&mut stage.client, "r", "");
     let first = stage.schedule("'s', 'q', '1', every => '1 hour'");
@@ -239,7 +239,7 @@ fn the_same_name_replaces() {
     assert_eq!(stage.schedule("'s', 'r', '2', every => '1 hour', timezone => 'utc', priority => 1"), first);
     stage.fire("2026-01-05 11:00:31Z");
     assert_eq!(stage.client.column::<String>("SELECT concat(queue_name, payload, priority) FROM queue.jobs"), ["r21"]);
-    // Another plan begins now: no slot of the old plan is left, and no slot of the new plan is missed.
+    // Another plan begins now. It has no slot of the old plan and misses none of its own.
     stage.set("2026-01-05 12:30:00Z");
     let next = stage.schedule("'s', 'q', '3', cron => '0 * * * *', missed => 'all'");
     assert_eq!(next.as_deref(), Some("2026-01-05 13:00:00+00"));
@@ -254,14 +254,14 @@ fn the_same_name_replaces() {
     assert_eq!(next.as_deref(), Some("2026-01-05 14:00:00+00"));
     maintain(&mut stage.client);
     assert_eq!(stage.slots().last().map(String::as_str), Some("2026-01-05T14:00:00Z"));
-    // A slot does not fire twice when another plan has it, too.
+    // If the new plan has the same slot, the slot does not fire twice.
     stage.schedule("'s', 'q', '5', cron => '*/10 * * * *'");
     maintain(&mut stage.client);
     assert_eq!(stage.slots().len(), 3);
 }
 
 #[test]
-fn nothing_before_the_start_and_nothing_from_the_end_on() {
+fn a_schedule_fires_no_slot_before_its_start_or_after_its_end() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     let next = stage.schedule(
         "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', \
@@ -284,7 +284,7 @@ fn nothing_before_the_start_and_nothing_from_the_end_on() {
 }
 
 #[test]
-fn what_is_rolled_back_is_not_planned() {
+fn a_rolled_back_schedule_or_firing_has_no_effect() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     stage.schedule("'s', 'q', cron => '* * * * *'");
     stage
@@ -325,13 +325,13 @@ fn a_run_by_hand_changes_no_plan() {
 }
 
 #[test]
-fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
+fn a_schedule_that_cannot_fire_neither_stops_nor_delays_the_others() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     for name in ["a", "broken", "z"] {
         create(&mut stage.client, &format!("q_{name}"), "");
         stage.schedule(&format!("'{name}', 'q_{name}', cron => '* * * * *', missed => 'all'"));
     }
-    // An open transaction drops the schedule: the slot fires after its rollback, and not before.
+    // While an open transaction drops the queue, the slot does not fire. It fires after the rollback.
     let mut dropper = stage.database.connect();
     dropper.run("BEGIN; SELECT queue.drop('q_broken', force => true)");
     stage.fire("2026-01-05 10:01:00Z");
@@ -345,7 +345,7 @@ fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
     let warnings =
         || server().log().lines().filter(|line| line.contains("schedule \"broken\" could not be fired")).count();
     assert_eq!(warnings(), 1);
-    // A schedule without its queue, which only a write to the tables can bring about.
+    // Only a write to the tables can leave a schedule without its queue.
     stage.client.run(
         "DELETE FROM queue_internal.lane AS l USING queue_internal.queue AS q WHERE q.queue_id = l.queue_id
          AND queue_name = 'q_broken'",
@@ -366,7 +366,7 @@ fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
 }
 
 #[test]
-fn a_server_in_trouble_is_no_fault_of_a_schedule() {
+fn errors_of_the_server_are_not_blamed_on_a_schedule() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     for name in ["troubled", "troubled_too"] {
         stage.schedule(&format!("'{name}', 'q', cron => '* * * * *', missed => 'all'"));
@@ -403,7 +403,7 @@ fn a_queue_is_not_dropped_under_its_schedules() {
     let mut other = stage.database.connect();
     other.run("BEGIN; SELECT queue.schedule('s', 'q', cron => '* * * * *')");
     stage.client.refused("SELECT queue.drop('q')", "55000");
-    // A server sends an error before it rolls back. Until then the queue is being dropped.
+    // The server sends the error before it rolls back. Until the rollback the queue is still being dropped.
     stage.client.run("SELECT");
     other.run("COMMIT");
     other.run("BEGIN; SELECT queue.drop('q', force => true)");
@@ -415,7 +415,7 @@ fn a_queue_is_not_dropped_under_its_schedules() {
 }
 
 #[test]
-fn bad_input_is_refused_and_its_place_shown() {
+fn bad_input_is_refused_and_the_error_shows_its_place() {
     const NEVER: &str = "the schedule would never fire";
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     for (arguments, code, message) in [
@@ -473,7 +473,7 @@ fn bad_input_is_refused_and_its_place_shown() {
         stage.client.run("ROLLBACK");
     }
     assert_eq!(stage.client.count("SELECT FROM queue.upcoming('there', 0)"), 0);
-    // The limits of time are accepted.
+    // The limits of the time range are accepted.
     for plan in [
         "every => '5000 years'",
         "every => '1 month 1 day 0.1 s', starts_at => '4713-01-01 BC'",
@@ -494,7 +494,7 @@ fn bad_input_is_refused_and_its_place_shown() {
 }
 
 #[test]
-fn a_schedules_jobs_are_of_its_group() {
+fn the_jobs_of_a_schedule_are_in_its_group() {
     let (_database, mut client) = Database::without_worker().with_queue("q", "max_running_per_group => 1");
     client.run("SELECT queue.schedule('s', 'q', every => '1 hour', group_key => 'g')");
     for _ in 0..2 {
@@ -504,14 +504,14 @@ fn a_schedules_jobs_are_of_its_group() {
 }
 
 #[test]
-fn what_a_full_queue_has_room_for_is_fired() {
+fn a_full_queue_gets_as_many_slots_as_it_has_room_for() {
     let mut stage = Stage::at("2026-01-01 00:00:00+00");
     stage.client.run("SELECT queue.alter('q', max_waiting => 3)");
     stage.schedule("'s', 'q', every => '1 minute', missed => 'all', starts_at => '2026-01-01 00:00:00+00'");
     let minutes = |slots: &[String]| slots.iter().map(|slot| slot[14..16].to_owned()).collect::<Vec<_>>();
     stage.fire("2026-01-01 00:20:30+00");
     assert_eq!(minutes(&stage.slots()), ["01", "02", "03"], "the oldest, as many as fit");
-    // The slots are retried, and those with room are enqueued.
+    // The slots are tried again. Those for which the queue has room enqueue their jobs.
     stage.client.run("SELECT queue.complete(id) FROM queue.claim('q', 2)");
     stage.fire("2026-01-01 00:22:30+00");
     assert_eq!(minutes(&stage.slots()), ["01", "02", "03", "04", "05"]);
@@ -521,7 +521,7 @@ fn what_a_full_queue_has_room_for_is_fired() {
 }
 
 #[test]
-fn a_schedule_that_somebody_makes_meanwhile_is_not_replaced_without_asking() {
+fn a_schedule_made_meanwhile_by_another_session_is_not_replaced() {
     let database = Database::without_worker();
     let (mut client, mut first) = (database.connect(), database.connect());
     client.run("SELECT queue.create('q1'), queue.create('q2')");
@@ -575,7 +575,7 @@ fn a_schedule_whose_last_job_went_with_its_queue_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_not_said_to_be_done() {
+fn a_schedule_that_a_snapshot_does_not_see_is_not_reported_as_changed() {
     let mut stage = Stage::at("2026-01-05 10:00Z");
     let mut late = stage.database.connect();
     late.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM queue.schedules");

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use crate::clock::schedules::{maintain, set_clock};
 use crate::shared::*;
 
-/// Two schedules of ten slots a second, each with its own queue, and one of a slot a second.
+/// Makes two schedules of ten slots a second, each with its own queue, and one schedule of a slot a second.
 fn schedule(client: &mut Client) {
     for name in ["fast", "fast_too", "cron"] {
         create(client, name, "");
@@ -22,13 +22,13 @@ fn jobs(client: &mut Client) -> i64 {
     client.value("SELECT count(*) FROM queue.jobs")
 }
 
-/// Waits until this number of further jobs exist.
+/// Waits until this many more jobs exist.
 fn wait_for_more(client: &mut Client, count: i64) {
     let before = jobs(client);
     wait::until_true("slots are fired", || jobs(client) >= before + count);
 }
 
-/// Every slot from the first to the last has one job, and the log of firings agrees.
+/// Asserts that every slot from the first to the last has one job, and that the log of firings agrees.
 fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
     client.run("SELECT queue.pause_schedule(name) FROM queue.schedules");
     let sql = "SELECT headers->>'schedule', count(*), count(DISTINCT headers->>'slot'),
@@ -51,7 +51,7 @@ fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
 }
 
 #[test]
-fn over_crashes_of_the_server() {
+fn each_slot_fires_once_over_crashes_of_the_server() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     schedule(&mut client);
     let mut random = Random::new(5);
@@ -66,7 +66,7 @@ fn over_crashes_of_the_server() {
 }
 
 #[test]
-fn over_the_end_of_the_worker() {
+fn each_slot_fires_once_even_if_the_worker_ends() {
     let database = Database::new();
     let mut client = database.connect();
     schedule(&mut client);
@@ -83,7 +83,7 @@ fn over_the_end_of_the_worker() {
 }
 
 #[test]
-fn over_the_promotion_of_a_standby() {
+fn each_slot_fires_once_over_the_promotion_of_a_standby() {
     let (primary, mut client) = Cluster::new().start_with_database("app");
     schedule(&mut client);
     let standby = primary.standby();
@@ -99,7 +99,7 @@ fn over_the_promotion_of_a_standby() {
 }
 
 #[test]
-fn while_others_do_the_same_duty() {
+fn each_slot_fires_once_while_other_sessions_do_the_same_duty() {
     let database = Database::new();
     let mut client = database.connect();
     schedule(&mut client);
@@ -111,7 +111,7 @@ fn while_others_do_the_same_duty() {
                 let mut client = database.connect();
                 client.run("SET client_min_messages = error");
                 for _ in 0..150 {
-                    // One in three is rolled back.
+                    // A third of the transactions are rolled back.
                     if random.percent(33) {
                         client.failure("SELECT 1 / (count(*) - count(*)) FROM queue.maintain()");
                     } else {
@@ -129,7 +129,7 @@ fn while_others_do_the_same_duty() {
 #[test]
 fn an_open_transaction_that_fires_a_schedule_blocks_no_other_session() {
     let (database, mut client) = Database::new().with_queue("q", "");
-    // A session holds the token for long: its statement fires, and then waits at a gate.
+    // A session holds the token for long. Its statement fires and then waits for a lock.
     let mut gate = database.connect();
     gate.run("SELECT pg_advisory_lock(1)");
     let mut holder = database.connect();
@@ -145,7 +145,7 @@ fn an_open_transaction_that_fires_a_schedule_blocks_no_other_session() {
     });
     let holds =
         format!("SELECT FROM pg_locks WHERE pid = {pid} AND locktype = 'object' AND classid = 'pg_class'::regclass");
-    // It has fired and does not end.
+    // The session has fired, and its transaction stays open.
     let waits = format!("SELECT FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'advisory'");
     wait::until_true("the holder waits at the gate", || client.count(&waits) == 1);
     assert_eq!(client.count(&holds), 1, "the token is held");
@@ -164,7 +164,7 @@ fn an_open_transaction_that_fires_a_schedule_blocks_no_other_session() {
 }
 
 #[test]
-fn a_thousand_that_are_due_at_once() {
+fn a_thousand_schedules_that_are_due_together_fire() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     for n in 0..5 {
         create(&mut client, &format!("q{n}"), "");
@@ -173,9 +173,10 @@ fn a_thousand_that_are_due_at_once() {
         "SELECT queue.schedule('s' || n, 'q' || n % 5, every => '1 day', starts_at => now() + interval '1 hour')
          FROM generate_series(1, 1000) AS n",
     );
-    // Postgres does not tell a process that it has just forked of new settings.
+    // A process that Postgres has just forked may miss a reload of the settings. So the test first waits until the
+    // worker runs.
     wait::until_true("the worker runs", || cluster.log().contains("worker of database \"app\" has started"));
-    // The schedules are due when the clock is set, so that none is late however long their creation took.
+    // The new offset makes the schedules due. So none is late, however long it took to make them.
     cluster.append_conf("pg_queue.clock_offset = 3601");
     cluster.reload();
     wait::until_true("all have fired", || jobs(&mut client) == 1000);
@@ -186,7 +187,7 @@ fn a_thousand_that_are_due_at_once() {
 }
 
 #[test]
-fn a_dump_remembers_what_was_fired() {
+fn a_dump_remembers_the_fired_slots() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "");
@@ -207,19 +208,19 @@ fn a_dump_remembers_what_was_fired() {
     assert!(!printed.contains("ERROR"), "{printed}");
     let mut copy = cluster.connect_to("copy");
     set_clock(&mut copy, "2026-01-05 10:03:00Z");
-    // The database is dormant: nothing is planned, nothing fires.
+    // The database is dormant. Nothing is planned and nothing fires.
     copy.refused("SELECT queue.schedule('t', 'q', every => '1 s')", "55000");
     maintain(&mut copy);
     assert_eq!(jobs(&mut copy), 2);
     copy.run("SELECT queue.adopt()");
     assert_eq!(copy.column::<String>(shown), before);
-    // New ids are behind the used ids.
+    // New ids come after the used ids.
     copy.run("SELECT queue.schedule('new', 'q', cron => '* * * * *')");
     assert!(copy.value::<bool>("SELECT max(schedule_id) > 3 FROM queue_internal.schedule"));
     maintain(&mut copy);
     let found = copy.column::<String>("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id");
     assert_eq!(found, ["2026-01-05T10:01:00Z", "2026-01-05T10:02:00Z", "2026-01-05T10:03:00Z"]);
-    // Rows written by SQL make the database dormant, also rows of firings.
+    // Rows written by SQL make the database dormant, including rows of firings.
     copy.run("DELETE FROM queue_internal.firing_0");
     set_clock(&mut copy, "2026-01-05 10:04:00Z");
     maintain(&mut copy);
@@ -233,9 +234,10 @@ fn a_worker_follows_a_clock_that_is_set() {
     client.run(
         "SELECT queue.schedule('s', 'q', every => '1 hour', missed => 'all', starts_at => now() + interval '1 hour')",
     );
-    // Postgres does not tell a process that it has just forked of new settings.
+    // A process that Postgres has just forked may miss a reload of the settings. So the test first waits until the
+    // worker runs.
     wait::until_true("the worker runs", || cluster.log().contains("worker of database \"app\" has started"));
-    // The worker sleeps until then, but looks when its settings change and once a minute.
+    // The worker sleeps until the slot, but it checks the clock once a minute and when its settings change.
     cluster.append_conf("pg_queue.clock_offset = 10800.5");
     cluster.reload();
     wait::until_true("three slots are made up for", || jobs(&mut client) == 3);

@@ -1,5 +1,5 @@
-//! Several databases; databases, extensions and queues created again under the same name. No session sees jobs of
-//! another database or of an earlier life.
+//! Several databases, and databases, extensions and queues that are dropped and created again with the same name. No
+//! session sees jobs of another database or of an earlier life.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -38,12 +38,12 @@ fn queues_of_the_same_name_in_other_databases_have_other_jobs() {
     cluster.connect_to("two").run(&format!("SELECT queue.complete({id})"));
 }
 
-/// Sessions that enqueue, claim and complete in loops, and the errors that they got.
+/// Sessions that enqueue, claim and complete in loops, and their errors.
 struct Busy {
     is_over: AtomicBool,
     done: AtomicUsize,
     errors: Mutex<BTreeSet<String>>,
-    /// The number of claimed jobs of an earlier life.
+    /// The number of claimed jobs that belong to an earlier life.
     ghosts: AtomicUsize,
 }
 
@@ -57,7 +57,8 @@ impl Busy {
         }
     }
 
-    /// `life` in the same database says which life it is. No job may be from an earlier one.
+    /// Enqueues, claims and completes until it is stopped. Table `life` says which life of the database it is. No job
+    /// may belong to an earlier life.
     fn work(&self, cluster: &Cluster) {
         let mut client: Option<Client> = None;
         while !self.is_over.load(Ordering::Relaxed) {
@@ -97,7 +98,7 @@ impl Busy {
     }
 }
 
-/// Runs `change` again and again while sessions work. Their errors may only begin with these texts.
+/// Runs `change` this many times while sessions work. Each of their errors must begin with one of these texts.
 fn under_work(cluster: &Cluster, rounds: usize, allowed: &[&str], mut change: impl FnMut(usize)) {
     let busy = Busy::new();
     thread::scope(|scope| {
@@ -123,7 +124,8 @@ fn under_work(cluster: &Cluster, rounds: usize, allowed: &[&str], mut change: im
     assert_eq!(busy.ghosts.load(Ordering::Relaxed), 0, "jobs of an earlier life were claimed");
 }
 
-/// No such queue, function, schema or relation; a relation that is dropped while a session waits for its lock.
+/// Errors for a missing queue, function, schema or relation, or for a relation that was dropped while a session waited
+/// for its lock.
 const GONE: &[&str] = &["42704", "42883", "3F000", "42P01", "XX000 could not open relation with OID", "55006"];
 
 #[test]
@@ -172,7 +174,7 @@ fn a_drop_and_create_of_the_extension_that_is_rolled_back_changes_nothing() {
 }
 
 #[test]
-fn a_queue_created_in_a_transaction_that_failed_is_not_there() {
+fn a_queue_created_in_a_failed_transaction_does_not_exist() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("CREATE TABLE t (n int CHECK (n > 0))");
     client.failure(
@@ -188,7 +190,7 @@ fn a_queue_created_in_a_transaction_that_failed_is_not_there() {
 
 #[test]
 fn a_database_dropped_and_created_under_work_begins_a_new_life() {
-    // Room for one at a time.
+    // Memory has room for one database only.
     let cluster = Cluster::new().conf("pg_queue.max_databases = 1").start();
     let make = |life: usize| {
         let mut client = cluster.create_database("app");
@@ -214,7 +216,7 @@ fn a_queue_dropped_and_created_under_work_begins_a_new_life() {
                 SELECT queue.create('q'); COMMIT"
         ));
     });
-    // Without force the drop is refused, since the workers leave some jobs. A refused drop changes nothing.
+    // The workers leave some jobs, so a drop without force is refused. A refused drop changes nothing.
     client.enqueue("q");
     client.refused("SELECT queue.drop('q')", "55000");
 }
@@ -226,7 +228,7 @@ fn a_drop_and_an_enqueue_do_not_both_commit() {
     create(&mut client, "other", "");
     for forced in [false, true] {
         create(&mut client, "q", "");
-        // The producer knows the queue, and is in a transaction when the queue is dropped.
+        // The producer knows the queue. The queue is dropped while the producer's transaction is open.
         producer.run("SELECT queue.enqueue('q')");
         client.run("SELECT queue.purge('q')");
         producer.run("BEGIN; SELECT queue.enqueue('other')");
@@ -246,19 +248,19 @@ fn a_drop_and_an_enqueue_do_not_both_commit() {
 }
 
 #[test]
-fn a_drop_for_which_there_is_no_room_leaves_no_queue_closed() {
+fn a_drop_without_room_in_memory_leaves_no_queue_closed() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     let mut other = cluster.connect_to("app");
     client.run("SELECT queue.create('q' || n) FROM generate_series(1, 124) AS n");
     create(&mut client, "staged", "stages => '{a, b, c}'");
-    // Each transaction drops as many lanes, two of each queue, as it may: half of the remaining ones.
+    // Each transaction drops as many lanes as it may, which is half of the remaining ones. Each queue has two.
     let mut droppers = Vec::new();
     for queues in ["1, 64", "65, 96", "97, 112", "113, 120", "121, 124"] {
         let mut dropper = cluster.connect_to("app");
         dropper.run(&format!("BEGIN; SELECT queue.drop('q' || n) FROM generate_series({queues}) AS n"));
         droppers.push(dropper);
     }
-    // Eight lanes remain, so there is room for four of its five lanes.
+    // Eight lanes remain, so a transaction may drop four. This queue has five.
     other.refused("SELECT queue.drop('staged')", "53400");
     other.run("SELECT queue.enqueue('staged')");
     other.run("SELECT queue.enqueue('staged', stage => 'a')");

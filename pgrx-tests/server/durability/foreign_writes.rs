@@ -60,7 +60,7 @@ fn verbs_refuse_and_claims_find_nothing_while_the_tables_are_written() {
         assert!(start.elapsed() >= Duration::from_millis(300), "{sleeper}");
     }
     assert!(!client.value::<bool>("CALL queue.wait('q', '1 ms')"));
-    // A lease ends and a job falls due meanwhile, and nothing happens.
+    // Meanwhile a lease ends and a job falls due, but nothing happens.
     assert_eq!(client.value::<i64>("SELECT sum(did)::bigint FROM queue.maintain()"), 0);
     for view in ["jobs", "attempts", "stats", "queues", "errors", "workers"] {
         client.run(&format!("SELECT * FROM queue.{view}"));
@@ -117,22 +117,22 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
 }
 
 #[test]
-fn what_was_written_by_hand_counts_after_adoption() {
+fn rows_written_by_hand_count_after_adoption() {
     let (cluster, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
-    // The worker is off, so that this test's claim is the first to find the entries in memory wrong.
+    // The worker is off, so that this test's claim is the first to find that memory's entries are wrong.
     client.switch_worker_off();
     let mut other = cluster.connect_to("app");
     create(&mut client, "q", "lease => '1 hour'");
     let jobs: Vec<i64> = (0..4).map(|_| client.enqueue("q")).collect();
     let (gone, kept) = (client.claim("q"), client.claim("q"));
-    // Memory knows the others in this order, and this session the queue's settings.
+    // Memory has the other jobs in this order. The other session has read the queue's settings.
     assert_eq!(other.value::<i32>("SELECT max_attempts FROM queue.claim('q') AS c, queue.release(c.id)"), 20);
 
     client.run(&format!("UPDATE queue_internal.attempt_0 SET priority = -1 WHERE job_id = {}", jobs[3]));
     client.run(&format!("DELETE FROM queue_internal.claim_0 WHERE id = {gone}"));
     client.run("UPDATE queue_internal.queue SET max_attempts = 3; SELECT queue.adopt()");
     let order: Vec<(i64, i32)> = other.rows("SELECT job_id, max_attempts FROM queue.claim('q', 10)");
-    // The job whose claim was deleted waits until its entry in memory is found wrong.
+    // The job whose claim was deleted waits until a session finds that its entry in memory is wrong.
     assert_eq!(order[0], (jobs[3], 3));
     assert!(order.contains(&(jobs[2], 3)), "{order:?}");
     assert_eq!(order.len(), 2, "{order:?}");
@@ -154,7 +154,7 @@ fn what_was_written_by_hand_counts_after_adoption() {
 }
 
 #[test]
-fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
+fn foreign_writes_without_effect_are_soon_forgotten() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     client.enqueue("q");
@@ -169,7 +169,7 @@ fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
     assert!(writer.batch_execute("COPY queue_internal.claim_0 FROM PROGRAM 'echo nonsense'").is_err());
     wait_awake(&mut client);
 
-    // A rolled-back subtransaction, and another write in the same transaction.
+    // The transaction rolls back a subtransaction and then writes in another one.
     writer.run(&format!("BEGIN; SAVEPOINT a; {touch}; ROLLBACK TO a"));
     assert!(!is_dormant(&mut client));
     writer.run(&format!("SAVEPOINT b; {touch}; RELEASE b; {touch}"));
@@ -194,7 +194,7 @@ fn foreign_writes_that_come_to_nothing_are_soon_forgotten() {
 }
 
 #[test]
-fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
+fn a_write_that_changes_nothing_or_is_rolled_back_has_no_effect() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     create(&mut client, "q", "");
     create(&mut client, "empty", "");
@@ -221,14 +221,14 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     }
     assert!(writer.batch_execute("UPDATE queue_internal.attempt_0 SET priority = 1 / 0").is_err());
     assert!(!is_dormant(&mut client));
-    // A rolled-back write in the middle of a transaction that continues.
+    // A write is rolled back in the middle of a transaction that goes on.
     writer.run(&format!("BEGIN; SAVEPOINT a; {touch}"));
     assert!(is_dormant(&mut client));
     writer.run("ROLLBACK TO a; SELECT queue.enqueue('q')");
     assert!(!is_dormant(&mut client));
     writer.run("COMMIT");
 
-    // The last of several statements. Claims and sleepers missed wake-ups meanwhile.
+    // One transaction still writes when another one ends. Sleepers miss wake-ups until the last one ends.
     writer.run(&format!("BEGIN; {nothing}"));
     other.run(
         "BEGIN; INSERT INTO queue_internal.claim_0 SELECT (jsonb_populate_record(NULL::queue_internal.claim_0,
@@ -245,7 +245,7 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     assert_eq!(thread.join().unwrap(), 13);
     assert!(!is_dormant(&mut client));
 
-    // A crash finds the database awake, too.
+    // A rolled-back write leaves the database awake after a crash too.
     writer.run(nothing);
     other.run(&format!("BEGIN; {touch}"));
     cluster.restart_killed();
@@ -254,7 +254,7 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     let mut other = cluster.connect_to("app");
     assert!(!is_dormant(&mut client));
 
-    // If rows were written, or not counted, the database stays dormant.
+    // If a transaction has written rows, or its rows were not counted, the database stays dormant.
     writer.run(&format!("BEGIN; {touch}"));
     other.run("UPDATE queue_internal.lane SET stage = stage");
     writer.run("ROLLBACK");
@@ -279,7 +279,7 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
 }
 
 #[test]
-fn it_says_who_has_written_to_what() {
+fn the_log_names_the_role_and_the_table_of_a_foreign_write() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     create(&mut client, "q", "");
     let mut writer = cluster.connect_to("app");
@@ -330,7 +330,7 @@ fn views_cannot_be_written_to() {
 }
 
 #[test]
-fn a_session_that_has_restored_and_is_busy_with_other_tables_is_waited_for() {
+fn the_worker_waits_for_a_session_that_has_restored_and_is_busy_with_other_tables() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
     let mut writer = cluster.connect_to("app");
@@ -360,7 +360,7 @@ fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
             id + 15
         )
     };
-    // Another node's ids do not matter to this one.
+    // Ids of another node do not matter for this node.
     client.run(&row((5 << 46) + id));
     wait_awake(&mut cluster.connect_to("app"));
     assert!(client.enqueue("q") < id);
@@ -384,18 +384,18 @@ fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
     client.enqueue("restored");
     create(&mut client, "another", "");
     assert_eq!(client.value::<i32>("SELECT max(queue_id) FROM queue_internal.queue"), 901);
-    // The lanes of the restored queue and of the new one.
+    // The restored queue and the new one have lanes of their own.
     assert_eq!(client.value::<i32>("SELECT max(lane) FROM queue_internal.lane"), 703);
     assert_eq!(cluster.log().matches(told).count(), 1);
 }
 
 #[test]
-fn adoption_counts_with_the_commit_and_not_for_what_comes_after() {
+fn adoption_counts_from_its_commit_and_not_for_later_writes() {
     let (cluster, mut client) = cluster().conf("pg_queue.restore_quiet = '1h'").start_with_database("app");
     let mut other = cluster.connect_to("app");
     create(&mut client, "q", "");
     let touch = "UPDATE queue_internal.lane SET stage = stage";
-    // At the end of a script that restores in one transaction.
+    // The adoption stands at the end of a script that restores in one transaction.
     client.run(&format!("BEGIN; {touch}; SELECT queue.adopt()"));
     assert!(is_dormant(&mut other));
     client.run("COMMIT");

@@ -13,7 +13,7 @@ fn kill(cluster: &Cluster) -> Client {
     cluster.connect_to("app")
 }
 
-/// How long the job's lease lasts from now, in seconds.
+/// Returns how long the job's lease still lasts, in seconds.
 fn lease_left(client: &mut Client, job_id: i64) -> f64 {
     client.value(&format!(
         "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
@@ -30,12 +30,12 @@ fn the_first_claim_after_a_crash_with_a_large_backlog_takes_less_than_a_second()
             (SELECT array_agg(jsonb '{}') FROM generate_series(1, 50000)))",
         );
     }
-    // Some of them have ended, and some run.
+    // Some of the jobs have ended, and some run.
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 20000)");
     client.run("SELECT count(*) FROM queue.claim('q', 5000)");
     let mut claimed: i64 = client.value("SELECT job_id FROM queue.claim('q')");
 
-    // A busy machine may stop a session for a second, so one quick try is enough.
+    // A busy machine may stop a session for a second, so one quick attempt is enough.
     for attempt in 1..=3 {
         cluster.restart_killed();
         let start = Instant::now();
@@ -83,7 +83,7 @@ fn running_jobs_keep_running_over_a_crash_with_their_longest_lease() {
     assert!(client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", cancelled.0)));
     assert!(!client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", plain.0)));
 
-    // Their workers survived and end them.
+    // The workers have survived and end these jobs.
     client.run(&format!("SELECT queue.complete({})", plain.0));
     client.run(&format!("SELECT queue.fail({}, 'no')", cancelled.0));
     assert_eq!(client.state(cancelled.1), "cancelled");
@@ -115,7 +115,7 @@ fn a_lease_that_was_extended_in_the_claims_own_transaction_or_after_a_rollback_s
 }
 
 #[test]
-fn after_a_crash_a_span_of_zero_is_over_and_any_other_is_forgotten() {
+fn a_crash_gives_back_jobs_with_a_span_of_zero_and_forgets_other_spans() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "lease => '1 hour'");
     let job_id = client.enqueue("q");
@@ -160,7 +160,8 @@ fn a_request_to_cancel_that_came_too_late_survives_a_crash() {
     let mut client = cluster.connect_to("app");
     create(&mut client, "q", "");
     let mut worker = cluster.connect_to("app");
-    // Attempts that ended and went on, or were never claimed; more of them than memory has room for.
+    // These attempts ended and their jobs went on, or they were never claimed. There are more of them than memory has
+    // room for.
     let jobs: Vec<i64> = (0..150).map(|_| client.enqueue("q")).collect();
     let ids: Vec<i64> = worker.column("SELECT id FROM queue.claim('q', 100)");
     worker.run("BEGIN");
@@ -250,7 +251,7 @@ fn no_id_is_handed_out_twice_after_the_promotion_of_a_standby_that_lags() {
     let mut client = standby.connect_to("app");
     wait::until_true("the standby is a primary", || !client.value::<bool>("SELECT pg_is_in_recovery()"));
     take_ids(&mut client, 10_000, &mut seen);
-    // A second time, from a session that has not seen the first.
+    // This session is new and has not seen the first ids.
     take_ids(&mut standby.connect_to("app"), 10, &mut seen);
     standby.restart();
     take_ids(&mut standby.connect_to("app"), 10, &mut seen);
@@ -300,7 +301,7 @@ fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
             FROM generate_series(1, {JOBS})), delay => '100 ms')"
     ));
     client.run("SELECT pg_sleep(0.2)");
-    // Jobs end while it walks over them. How far it came does not matter.
+    // The session is ended while it starts due jobs. Any number of them may have been started.
     for _ in 0..3 {
         let mut other = cluster.connect_to("app");
         let pid = other.pid();
@@ -330,7 +331,7 @@ fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
 
 #[test]
 fn ids_can_be_taken_where_the_log_ends_with_a_page() {
-    // The record that makes a block of ids durable may end just before a page header, a special case.
+    // The record that makes a block of ids durable may end just before a page header, which is a special case.
     let (_cluster, mut client) =
         Cluster::with(&["autovacuum = off", "checkpoint_timeout = '1h'"]).start_with_database("app");
     create(&mut client, "q", "");
@@ -354,7 +355,7 @@ fn ids_can_be_taken_where_the_log_ends_with_a_page() {
             }
             client.run(&format!("SELECT pg_logical_emit_message(false, '', repeat('x', {text}))"));
             let now = offset(&mut client);
-            // The insert position is behind the header of a page that has not begun.
+            // If the next page has not begun, the reported insert position is after its header.
             if now == 24 {
                 hits += 1;
                 break;
@@ -371,7 +372,7 @@ fn ids_can_be_taken_where_the_log_ends_with_a_page() {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_does_no_harm_but_to_its_own_database() {
+fn an_unreadable_page_affects_only_its_own_database() {
     let (cluster, mut good) = Cluster::new().start_with_database("good");
     create(&mut good, "q", "lease => '1 s'");
     let mut bad = cluster.create_database("bad");
@@ -399,7 +400,7 @@ fn a_page_that_cannot_be_read_does_no_harm_but_to_its_own_database() {
 }
 
 #[test]
-fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
+fn an_attempt_that_cannot_be_ended_does_not_keep_others_from_ending() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 s'");
     let broken = client.enqueue("q");
@@ -407,7 +408,7 @@ fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
     let job = client.enqueue("q");
     client.claim("q");
     assert_ne!(broken, job);
-    // An error of any kind during the call.
+    // The index makes the call raise an error for this attempt.
     client.run(&format!("CREATE INDEX ON queue_internal.outcome_0 ((1 / (id - {id})))"));
     wait::until_true("the lease of the other has ended", || client.state(job) != "running");
     wait::until_true("that is told", || cluster.log().contains(&format!("attempt {id} could not be ended")));
@@ -418,7 +419,7 @@ fn a_job_with_more_attempts_than_a_refill_looks_at_is_passed() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let hot = client.enqueue("q");
-    // The test library looks at 2,000 ids.
+    // In the test library a refill looks at 2,000 ids.
     client.run(&format!("DO $$ BEGIN FOR i IN 1..4500 LOOP PERFORM queue.reschedule({hot}, now()); END LOOP; END $$"));
     let next = client.enqueue("q");
     cluster.restart();
@@ -448,7 +449,7 @@ fn ids_have_the_number_of_their_server_and_are_used_up_with_an_error() {
     };
     assert_eq!(failure.code, "54000", "{failure:?}");
     assert!(last >> 46 == 127 && last < 1 << 53, "{last}");
-    // Existing jobs go on, and the hint's advice works.
+    // Existing jobs go on, and the hint's advice helps.
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     cluster.append_conf("pg_queue.node_id = 6");
     cluster.reload();

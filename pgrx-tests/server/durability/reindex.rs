@@ -1,10 +1,10 @@
-//! Indexes that an administrator rebuilds while sessions use them.
+//! An administrator rebuilds indexes while sessions use them.
 
 use crate::shared::*;
 
 /// Postgres has several ways to replace an index.
 #[test]
-fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
+fn indexes_may_be_rebuilt_while_sessions_know_the_old_ones() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 s', max_attempts => 1000");
     let mut other = cluster.connect_to("app");
@@ -31,7 +31,7 @@ fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
         life(&mut client);
         life(&mut other);
     }
-    // The worker knows the old indexes, too.
+    // The worker has used the old indexes too.
     let job = client.enqueue("q");
     client.claim("q");
     other.run("REINDEX TABLE CONCURRENTLY queue_internal.outcome_0");
@@ -40,13 +40,13 @@ fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
 }
 
 #[test]
-fn indexes_built_anew_under_work_miss_nothing() {
+fn indexes_rebuilt_under_work_miss_no_row() {
     let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     client.run("CREATE EXTENSION amcheck");
     create(&mut client, "q", "");
     create(&mut client, "strict", "strict_order => true");
     create(&mut client, "batch", "");
-    // The user's own index is kept.
+    // One index belongs to the user. It is kept.
     client.run(
         "CREATE INDEX mine ON queue_internal.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX \
         ON queue_internal.claim_0 (pid)",
@@ -101,7 +101,7 @@ fn indexes_built_anew_under_work_miss_nothing() {
 }
 
 #[test]
-fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
+fn claims_made_while_an_index_waits_for_old_snapshots_are_in_it() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("CREATE EXTENSION amcheck");
     create(&mut client, "q", "");
@@ -129,9 +129,9 @@ fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
     assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 12);
 }
 
-/// While an index is built anew there are two, and ON CONFLICT knows only the older one.
+/// While an index is rebuilt there are two, and ON CONFLICT knows only the older one.
 #[test]
-fn sessions_may_make_the_same_schedule_while_its_index_is_built_anew() {
+fn sessions_may_make_the_same_schedule_while_its_index_is_rebuilt() {
     const SESSIONS: usize = 4;
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");

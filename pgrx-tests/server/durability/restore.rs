@@ -1,4 +1,5 @@
-//! A restore into a running server: no job runs before it is complete, nothing fails, ids and settings are right.
+//! A restore into a running server. No job runs before the restore is complete, nothing fails, and ids and settings are
+//! right.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub fn cluster() -> Cluster {
 /// A server whose database `app` has jobs in all states, and a table that takes long to restore.
 pub struct Source {
     cluster: Cluster,
-    /// An attempt that runs, with a lease of two seconds.
+    /// A running attempt with a lease of two seconds.
     running: i64,
     jobs: Vec<String>,
     rows: Vec<i64>,
@@ -31,7 +32,7 @@ const JOBS: &str = "
     progress)
     FROM queue.jobs WHERE queue_name <> 'paused' ORDER BY job_id";
 
-/// The server's clock.
+/// Reads the server's clock.
 const NOW: &str = "SELECT extract(epoch FROM clock_timestamp())::float8";
 
 /// The four logs.
@@ -48,7 +49,7 @@ pub fn rows(client: &mut Client) -> Vec<i64> {
 impl Source {
     fn new() -> Self {
         let (cluster, mut client) = cluster().start_with_database("app");
-        // No lease ends before the dump. The setting stays behind.
+        // With the worker off no lease ends before the dump. The dump does not contain this setting.
         client.switch_worker_off();
         create(&mut client, "q", "max_attempts => 7, lease => '1 hour', backoff_base => '0', backoff_jitter => 0");
         create(&mut client, "dropped", "");
@@ -80,14 +81,15 @@ impl Source {
         Self { cluster, running, jobs, rows }
     }
 
-    /// Dumps the database into a file. Returns its path.
+    /// Dumps the database into a file. Returns the file's path.
     fn dump(&self, args: &[&str]) -> String {
         let file = self.cluster.dir().join("dump").display().to_string();
         run(self.cluster.command("pg_dump").args(args).args(["-f", &file, "app"]));
         file
     }
 
-    /// Asserts that the restored database has the same jobs, and that they run. It was incomplete before `since`.
+    /// Asserts that the restored database has the same jobs and that they run. No lease of the copy may have begun
+    /// before `since`.
     fn check(&self, copy: &mut Client, since: f64) {
         assert_eq!(copy.column::<String>(JOBS), self.jobs);
         let mut source = self.cluster.connect_to("app");
@@ -138,7 +140,7 @@ pub fn is_dormant(client: &mut Client) -> bool {
     refused.code == "55000"
 }
 
-/// A session that claims all the time. Returns the logs' row counts at its first job, and whether the restore was over.
+/// Claims in a loop. Returns the logs' row counts at the first claimed job, and whether the restore was over.
 pub fn worker(cluster: &Cluster, is_over: Arc<AtomicBool>) -> JoinHandle<(Vec<i64>, bool)> {
     let mut config = cluster.config();
     config.dbname("copy");
@@ -150,22 +152,22 @@ pub fn worker(cluster: &Cluster, is_over: Arc<AtomicBool>) -> JoinHandle<(Vec<i6
             client.run("BEGIN");
             let claimed = client.query("SELECT FROM queue.claim('q', wait => '10 s')", &[]);
             let found = claimed.as_ref().is_ok_and(|claimed| !claimed.is_empty()).then(|| rows(&mut client));
-            // The test needs the job.
+            // Gives the job back, because the test needs it.
             client.run("ROLLBACK");
             match (claimed, found) {
                 (Ok(_), Some(rows)) => return (rows, is_over.load(Ordering::SeqCst)),
                 (Ok(_), None) => {}
-                // The extension, or the queue, does not exist yet.
+                // The extension or the queue does not exist yet.
                 (Err(e), _) if ["3F000", "42883", "42704"].contains(&error::code(&e)) => {}
-                // The relation was just dropped, to be restored.
+                // The restore has just dropped the relation, to make it again.
                 (Err(e), _) => assert!(error::message(&e).starts_with("could not open relation"), "{e:?}"),
             }
         }
     })
 }
 
-/// Restores into the cluster's database `copy` while a worker waits there for a job. `is_serial`: one table after the
-/// other.
+/// Restores into the cluster's database `copy` while a worker waits there for a job. `is_serial`: the tables are
+/// restored one after the other.
 pub fn restore(source: &Source, target: &Cluster, prepare: &str, command: &mut Command, is_serial: bool) {
     target.connect().run("DROP DATABASE IF EXISTS copy WITH (FORCE)");
     target.connect().run("CREATE DATABASE copy");
@@ -175,7 +177,7 @@ pub fn restore(source: &Source, target: &Cluster, prepare: &str, command: &mut C
     let worker = worker(target, Arc::clone(&is_over));
     run(command);
     is_over.store(true, Ordering::SeqCst);
-    // If tables are restored in parallel, ours may be complete before others.
+    // If tables are restored in parallel, the queue's tables may be complete before others.
     let since = if is_serial { target.connect().value(NOW) } else { 0.0 };
     let (rows, was_over) = worker.join().unwrap();
     assert!(was_over || !is_serial, "a job was given out before the restore was over");
@@ -187,7 +189,7 @@ pub fn restore(source: &Source, target: &Cluster, prepare: &str, command: &mut C
     source.check(&mut target.connect_to("copy"), since);
 }
 
-/// A client program that restores into database `copy`.
+/// Returns a client program that restores into database `copy`.
 fn program(target: &Cluster, program: &str, args: &[&str]) -> Command {
     let mut command = target.command(program);
     command.args(["-d", "copy"]).args(args);
@@ -195,12 +197,12 @@ fn program(target: &Cluster, program: &str, args: &[&str]) -> Command {
 }
 
 #[test]
-fn pg_restore_into_the_same_server() {
+fn pg_restore_restores_into_the_same_server() {
     let source = Source::new();
     let file = source.dump(&["-Fc"]);
     let server = &source.cluster;
     restore(&source, server, "", &mut program(server, "pg_restore", &["-e", &file]), true);
-    // The restore replaces other queues.
+    // The restore replaces a database with other queues.
     let used =
         "CREATE EXTENSION pg_queue; SELECT queue.create('q'); SELECT queue.pause('q'); SELECT queue.enqueue('q')";
     let args = ["-e", "--clean", "--if-exists", &file];
@@ -208,21 +210,21 @@ fn pg_restore_into_the_same_server() {
 }
 
 #[test]
-fn pg_restore_into_another_server_with_several_jobs() {
+fn pg_restore_restores_into_another_server_with_several_jobs() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc"]);
     restore(&source, &target, "", &mut program(&target, "pg_restore", &["-e", "-j", "4", &file]), false);
 }
 
 #[test]
-fn pg_restore_into_another_server_in_one_transaction() {
+fn pg_restore_restores_into_another_server_in_one_transaction() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc"]);
     restore(&source, &target, "", &mut program(&target, "pg_restore", &["-e", "--single-transaction", &file]), true);
 }
 
 #[test]
-fn psql_into_another_server() {
+fn psql_restores_a_dump_into_another_server() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&[]);
     let args = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", "-f", &file];
@@ -232,7 +234,7 @@ fn psql_into_another_server() {
 }
 
 #[test]
-fn the_data_alone_into_a_database_whose_queues_are_empty() {
+fn pg_restore_restores_data_into_a_database_with_empty_queues() {
     let (source, target) = (Source::new(), cluster().start());
     let file = source.dump(&["-Fc", "--schema=queue_internal", "--extension=pg_queue"]);
     let used = "CREATE EXTENSION pg_queue;
@@ -250,13 +252,13 @@ fn the_data_alone_into_a_database_whose_queues_are_empty() {
         let args = [args, &[&*file]].concat();
         restore(&source, &target, prepare, &mut program(&target, "pg_restore", &args), !args.contains(&"-j"));
     }
-    // Some restore like this to get around foreign keys.
+    // Some administrators restore with this setting to avoid foreign keys.
     let mut command = program(&target, "pg_restore", &["-e", "--data-only", &file]);
     command.env("PGOPTIONS", "-c session_replication_role=replica");
     restore(&source, &target, "CREATE EXTENSION pg_queue", &mut command, true);
 }
 
-/// A dump for psql, cut after the rows of this table.
+/// Splits a dump for psql after the rows of this table.
 fn cut(file: &str, table: &str) -> (String, String) {
     let dump = std::fs::read_to_string(file).unwrap();
     let copy = dump.find(&format!("COPY {table} ")).unwrap();
@@ -265,7 +267,7 @@ fn cut(file: &str, table: &str) -> (String, String) {
 }
 
 #[test]
-fn a_crash_between_two_tables_of_a_restore() {
+fn a_restore_that_a_crash_interrupts_between_two_tables_can_be_finished() {
     let (source, target) = (Source::new(), cluster().start());
     let (first, second) = cut(&source.dump(&[]), "queue_internal.claim_0");
     for kill in [Cluster::stop_immediate, Cluster::kill_server] {
@@ -280,7 +282,7 @@ fn a_crash_between_two_tables_of_a_restore() {
         let worker = worker(&target, Arc::clone(&is_over));
         let mut copy = target.connect_to("copy");
         assert!(is_dormant(&mut copy));
-        // The database is quiet, but its sequences are behind.
+        // The restore has stopped, but the database's sequences are behind its rows.
         let told = "stays dormant after a restore";
         wait::until_true("the worker says why it stays dormant", || target.log()[already..].contains(told));
         assert!(target.log()[already..].contains("SELECT queue.adopt()"), "{}", target.log());
@@ -297,7 +299,7 @@ fn a_crash_between_two_tables_of_a_restore() {
 }
 
 #[test]
-fn a_crash_after_a_restore_that_nobody_has_adopted() {
+fn a_restored_database_stays_dormant_over_crashes_until_it_is_adopted() {
     let (source, target) = (Source::new(), cluster().start());
     target.append_conf("pg_queue.restore_quiet = '1h'");
     target.restart();
@@ -318,7 +320,7 @@ fn a_crash_after_a_restore_that_nobody_has_adopted() {
 #[test]
 fn a_restored_job_keeps_the_time_by_which_it_must_start() {
     let cluster = cluster().start();
-    // Without a worker, so that the late job does not end. The setting stays behind.
+    // With the worker off the late job does not end. The dump does not contain this setting.
     let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
     create(&mut client, "q", "start_within => '1 day'");
     let late: i64 = client.value("SELECT queue.enqueue('q', start_within => '10 ms')");
@@ -389,7 +391,7 @@ fn a_standby_that_is_promoted_in_the_middle_of_a_restore_is_dormant() {
     create(&mut client, "q", "");
     let standby = primary.standby();
     standby.wait_replayed(&primary);
-    // The session has read before the restore begins.
+    // The session reads before the restore begins.
     let mut looker = standby.connect_to("app");
     looker.refused("SELECT FROM queue.claim('q')", "25006");
     looker.count("SELECT FROM queue_internal.running_now()");
@@ -404,7 +406,7 @@ fn a_standby_that_is_promoted_in_the_middle_of_a_restore_is_dormant() {
 }
 
 #[test]
-fn pg_upgrade_keeps_everything_and_wakes_nothing() {
+fn pg_upgrade_keeps_everything_and_starts_no_job() {
     let (source, target) = (Source::new(), Cluster::new().conf(QUIET).as_of_initdb());
     source.cluster.stop_fast();
     let bindir = target.bindir().display().to_string();
@@ -418,14 +420,14 @@ fn pg_upgrade_keeps_everything_and_wakes_nothing() {
     let printed = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{printed}");
     let logs = target.data().join("pg_upgrade_output.d");
-    // The logs have the commands that started the servers, too, with paths that may contain any name.
+    // The logs also have the commands that started the servers. Their paths may contain any word.
     let quiet = "log=$(find \"$1\" -name pg_upgrade_server.log -exec grep -v '^command: ' {} +)
         echo \"$log\" | grep -q 'starting PostgreSQL' && ! echo \"$log\" | grep pg_queue";
     run(Command::new("sh").args(["-c", quiet, "sh"]).arg(logs));
     source.cluster.start_again();
     let since = source.cluster.connect().value(NOW);
     target.start_again();
-    // The restore has brought this setting of the database.
+    // The upgrade has brought this setting of the database.
     target.connect().run("ALTER DATABASE app RESET pg_queue.worker");
     let mut client = target.connect_to("app");
     assert!(!is_dormant(&mut client));
@@ -439,10 +441,10 @@ fn pg_upgrade_keeps_everything_and_wakes_nothing() {
 }
 
 #[test]
-fn a_restored_job_that_falls_due_later_is_started_then() {
+fn a_restored_job_that_falls_due_later_starts_at_its_time() {
     let (cluster, mut client) = cluster().start_with_database("app");
     create(&mut client, "q", "");
-    // The cursor knows that no job falls due.
+    // The lane's cursor says that no job falls due.
     client.run("SELECT FROM queue.claim('q'); SELECT FROM queue.maintain()");
     client.run(
         "INSERT INTO queue_internal.attempt_0 (id, job_id, enqueued_at, lane, priority, attempt, run_at)

@@ -1,4 +1,4 @@
-//! Short runs of the torture, each for one kind of promise. All its clients and checkers work. Not responsible for the
+//! Short runs of the torture, one for each kind of promise. All its clients and checkers work. Not responsible for the
 //! long run with everything (`make torture`).
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! No table of pg_queue is unlogged: a crash would empty it.
+//! No table of pg_queue can be made unlogged, because a crash would empty it.
 
 use crate::operations::doctor::finding;
 use crate::shared::*;

@@ -1,16 +1,16 @@
-//! Recounts of waiting, running and ended jobs beside commits. A recount must neither miss a commit nor count it twice.
-//! A fault point holds one of the two.
+//! Recounts of waiting, running and ended jobs at the same time as commits. A recount must neither miss a commit nor
+//! count it twice. A fault point holds one of the two sessions.
 
 use crate::faults::held::{hold, release};
 use crate::shared::*;
 
 #[test]
-fn what_ends_while_the_logs_are_counted_is_counted_once() {
+fn attempts_that_end_while_the_logs_are_counted_are_counted_once() {
     for point in ["count.begun", "count.read"] {
         let (database, mut client) = Database::without_worker().with_queue("q", "");
         client.run("SELECT queue.enqueue('q') FROM generate_series(1, 6)");
         let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 3)");
-        // After a foreign write the copy of the tables' counts is invalid.
+        // After a foreign write the cached counts are invalid.
         client.run("SELECT queue.adopt()");
         let held = hold(&database.name, point, "SELECT queue.maintain()");
         client.run(&format!("SELECT queue.complete({})", ids[0]));
@@ -27,7 +27,7 @@ fn what_ends_while_the_logs_are_counted_is_counted_once() {
     }
 }
 
-/// What a commit may count. `$n` is the nth running attempt.
+/// Changes that a commit counts. `$n` is the nth running attempt.
 const CHANGES: &[&str] = &[
     "SELECT queue.enqueue('q')",
     "SELECT queue.enqueue('q', delay => '1 h')",

@@ -4,7 +4,7 @@ use std::thread::JoinHandle;
 
 use crate::shared::*;
 
-/// A session that runs a statement. At its end: the connection and the SQLSTATE, empty on success.
+/// A session that runs a statement. It ends with the connection and the SQLSTATE, which is empty on success.
 pub type Running = JoinHandle<(Client, String)>;
 
 /// Runs a statement in a thread.
@@ -20,12 +20,12 @@ pub fn begin(mut client: Client, sql: String) -> Running {
     })
 }
 
-/// Makes a new session of the shared server run a statement until it reaches a fault point, and holds it there.
+/// Makes a new session of the shared server run a statement until it reaches a fault point. The point holds it there.
 pub fn hold(database: &str, point: &str, sql: &str) -> (Fault, Running) {
     hold_session(server(), server().connect_to(database), point, sql)
 }
 
-/// Makes this session run a statement until it reaches a fault point, and holds it there.
+/// Makes this session run a statement until it reaches a fault point. The point holds it there.
 pub fn hold_session(server: &Cluster, mut session: Client, point: &str, sql: &str) -> (Fault, Running) {
     let fault = server.fault_of(session.pid(), point, "wait");
     let held = begin(session, sql.to_owned());

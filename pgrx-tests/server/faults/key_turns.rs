@@ -1,16 +1,17 @@
-//! The turn of the memory of keys (`duty::rotate_keys`): by two processes at once, and by sessions in sequence.
+//! The turn of the memory of keys (`duty::rotate_keys`) by two processes at the same time, and by sessions one after
+//! the other.
 
 use crate::faults::held::{begin, hold_session, release};
 use crate::shared::*;
 
-/// A server without a worker, and a queue whose memory of keys is large enough for a turn. Returns the job of its first
-/// key, too.
+/// Starts a server without a worker, with a queue whose memory of keys is large enough for a turn. Also returns the job
+/// of its first key.
 fn grown(reclaim_delay: &str) -> (Cluster, Client, i64) {
     let delay = format!("pg_queue.reclaim_delay = {reclaim_delay}");
     let (cluster, mut client) = Cluster::new().conf("pg_queue.worker = off").conf(&delay).start_with_extension();
     client.run("SELECT queue.create('q')");
     let first = remember(&mut client, "first");
-    // More than 8 MB of keys, each soon forgotten.
+    // The keys take more than 8 MB, and each is soon forgotten.
     client.run(
         "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key', repeat(md5(n::text), 30),
              'unique_for', '1 ms')) FROM generate_series(1, 9000) AS n)); SELECT queue.purge('q')",
@@ -36,7 +37,7 @@ fn is_empty(client: &mut Client, half: u8) -> bool {
     client.value(&format!("SELECT pg_relation_size('queue_internal.key_{half}') = 0"))
 }
 
-/// Sessions do the duties until this half is empty.
+/// Runs the duties in new sessions until this half is empty.
 fn maintain_until_empty(client: &mut Client, half: u8) {
     wait::until_true(&format!("half {half} is empty"), || {
         client.run("SELECT FROM queue.maintain()");
@@ -45,10 +46,10 @@ fn maintain_until_empty(client: &mut Client, half: u8) {
 }
 
 #[test]
-fn a_process_that_looked_before_another_one_turned_the_memory_of_keys_empties_nothing() {
+fn a_process_that_checked_before_another_one_turned_the_memory_of_keys_empties_nothing() {
     let (cluster, mut client, first) = grown("0");
     let held = hold_session(&cluster, cluster.connect(), "keys.looked", "SELECT FROM queue.maintain()");
-    // Half 1 is opened and half 0 is copied. A reader keeps half 0 from being emptied.
+    // The duties open half 1 and copy half 0. A reader keeps half 0 from being emptied.
     let mut reader = cluster.connect();
     reader.run("BEGIN; LOCK TABLE queue_internal.key_0 IN ACCESS SHARE MODE");
     for _ in 0..3 {
@@ -76,10 +77,10 @@ fn a_process_that_looks_while_another_one_copies_the_memory_of_keys_passes_on() 
 }
 
 #[test]
-fn a_process_that_looks_while_another_one_empties_a_half_of_the_memory_of_keys_forgets_nothing() {
+fn a_process_that_checks_while_another_one_empties_a_half_of_the_memory_of_keys_forgets_no_key() {
     for point in ["keys.copied", "keys.emptied"] {
         let (cluster, mut client, first) = grown("0");
-        // This call opens the other half and copies. Another transaction empties the remaining half.
+        // The first call opens the other half and copies. Another transaction empties the remaining half.
         client.run("SELECT FROM queue.maintain()");
         let second = remember(&mut client, "second");
         let held = hold_session(&cluster, cluster.connect(), point, "SELECT FROM queue.maintain()");
@@ -95,7 +96,7 @@ fn a_process_that_looks_while_another_one_empties_a_half_of_the_memory_of_keys_f
 }
 
 #[test]
-fn a_worker_and_a_session_that_turn_the_memory_of_keys_at_once_forget_nothing() {
+fn a_worker_and_a_session_that_turn_the_memory_of_keys_together_forget_no_key() {
     let (cluster, mut client, first) = grown("0");
     let fault = cluster.fault("keys.read", "wait");
     client.run("ALTER SYSTEM SET pg_queue.worker = on");
@@ -114,7 +115,7 @@ fn a_worker_and_a_session_that_turn_the_memory_of_keys_at_once_forget_nothing() 
 fn sessions_that_come_one_after_the_other_empty_a_half_of_the_memory_of_keys() {
     let (cluster, mut client, first) = grown("100");
     wait::until_true("the half is empty", || {
-        // Each session looks once and ends before the delay is over.
+        // Each session checks once and ends before the delay is over.
         cluster.connect().run("SELECT FROM queue.maintain()");
         is_empty(&mut client, 0)
     });

@@ -3,7 +3,7 @@
 use crate::faults::held::{begin, hold_session, release};
 use crate::shared::*;
 
-/// How long an attempt's lease lasts from now, in seconds.
+/// Returns how long an attempt's lease still lasts, in seconds.
 fn lease_left(client: &mut Client, id: i64) -> f64 {
     client
         .value(&format!("SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"))
@@ -35,7 +35,7 @@ fn a_lease_that_was_lengthened_is_that_long_after_a_crash_at_any_point_behind_th
     }
 }
 
-/// A server with more running attempts, each with a lease of a minute, than memory has room for. Returns the first
+/// Starts a server with more running attempts than memory has room for, each with a lease of a minute. Returns an
 /// attempt outside memory and one inside.
 fn full() -> (Cluster, Client, i64, i64) {
     let (cluster, mut client) =

@@ -1,4 +1,4 @@
-//! The groups' index is replaced while a session has written into it and has not committed.
+//! The groups' index is replaced while a session has written into it and not committed.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn turn(client: &mut postgres::Client, groups: &str) -> usize {
 }
 
 #[test]
-fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
+fn no_job_is_stuck_if_a_move_wrote_its_entry_into_an_index_that_is_replaced() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.max_ready = 16", "pg_queue.segment_age = 1"]).start_with_database("app");
     client.switch_worker_off();
@@ -33,7 +33,7 @@ fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
     enqueue(&mut client, "b", 40);
     client.run("SELECT count(queue.complete(id)) FROM queue.claim('p', 3000)");
     assert_eq!(client.count("SELECT FROM queue.claim('g', 2)") + client.count("SELECT FROM queue.claim('g')"), 2);
-    // Few attempts live in the first segment, so they are moved.
+    // Few attempts live in the first segment, so the duty moves them.
     wait::until_true("the first segment is being moved", || {
         client.run("SELECT FROM queue.maintain() WHERE duty = 'storage'");
         let state = "SELECT state::text FROM queue_internal.segment_log WHERE segment = 0 ORDER BY entry DESC LIMIT 1";
@@ -57,7 +57,7 @@ fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
     let mover = thread::spawn({
         let is_over = Arc::clone(&is_over);
         move || {
-            // The duty pauses between its steps.
+            // The storage duty pauses between its steps.
             while !is_over.load(Ordering::Relaxed) {
                 session.run("SELECT FROM queue.maintain()");
                 thread::sleep(Duration::from_millis(20));
@@ -67,7 +67,7 @@ fn no_job_is_stuck_whose_entry_a_move_has_made_in_an_index_that_is_replaced() {
     held.wait_reached();
     snapshot.run("COMMIT");
     reaches("waiting for readers before marking dead");
-    // Turns of the third group open the new index, which is empty.
+    // Turns of the third group use the new index, which is empty.
     (0..40).for_each(|_| {
         turn(&mut client, "{c}");
     });

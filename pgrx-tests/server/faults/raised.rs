@@ -1,10 +1,10 @@
-//! Errors that say nothing about the work that they interrupt: a cancel, an unavailable lock, no memory, no disk. Work
-//! in a subtransaction passes them on as Postgres has raised them.
+//! Errors that say nothing about the work that they interrupt: a cancel request, an unavailable lock, no memory, no
+//! disk. A subtransaction passes them on as Postgres raised them.
 
 use crate::shared::*;
 
 #[test]
-fn a_server_in_trouble_is_told_by_a_verb_for_many_jobs_as_it_is() {
+fn a_verb_for_many_jobs_passes_errors_of_the_server_on_unchanged() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let job = client.enqueue("q");
@@ -40,7 +40,7 @@ fn a_server_in_trouble_is_told_by_a_verb_for_many_jobs_as_it_is() {
     let (failure, mut client) = cancel_held(&cluster, client, &cancel, held);
     assert_eq!(failure, ("57014".to_owned(), "canceling statement due to user request".to_owned()));
     assert_nothing_was_done(&mut client, job);
-    // Any other error is about the jobs together: each job is tried alone.
+    // Any other error may be about a single job, so each job is tried alone.
     let fault = cluster.fault_of(pid, "waiting.taken", "error 22012");
     assert_eq!(client.value::<String>(&cancel), "cancelled");
     assert!(fault.release());

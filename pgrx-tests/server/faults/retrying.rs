@@ -1,4 +1,4 @@
-//! Strict order while memory learns which groups have a failed job that waits.
+//! Strict order while memory learns which groups have a failed job that waits for its retry.
 
 use crate::faults::held::{claim_all, hold, release};
 use crate::shared::*;
@@ -30,9 +30,9 @@ fn while_retrying_groups_are_read_no_job_passes_a_failed_one() {
         }
         let [a, b] = [client.claim(&q), client.claim(&q)];
         client.run(&format!("SELECT queue.fail({a}, 'no')"));
-        // Memory forgets the retrying groups.
+        // The change makes memory forget the retrying groups.
         client.run(&format!("SELECT queue.alter('{q}', max_running => 100)"));
-        // They are not read again right after the last reading, so the test claims until they are.
+        // Memory waits some time before it reads them again, so the test claims until that happens.
         let b_failed = format!("SELECT count(*) = 2 FROM queue.jobs WHERE queue_name = '{q}' AND error = 'no'");
         let claims =
             format!("DO $$BEGIN LOOP PERFORM FROM queue.claim('{q}'); EXIT WHEN ({b_failed}); END LOOP; END$$");

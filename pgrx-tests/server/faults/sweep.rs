@@ -1,8 +1,7 @@
-//! A workload once per fault point and kind of fault: nothing is lost, nothing is done twice, nothing is stuck.
+//! Runs a workload with each fault point and kind of fault. No job is lost, done twice or stuck.
 //!
-//! The workload calls the verbs one after the other and goes on after any error that a fault may cause. What it has
-//! enqueued and done stands in tables of its own, written in the same transactions, without keys: a double is counted
-//! and not prevented.
+//! The workload calls the verbs one after the other and goes on after any error that a fault may cause. The same
+//! transactions write what was enqueued and done into tables without keys. So a double is counted and not prevented.
 
 use queue_tests::fault::points;
 
@@ -138,7 +137,7 @@ fn is_of_recovery(point: &str) -> bool {
     point.starts_with("recover.") || point.starts_with("duty.recover")
 }
 
-/// What a worker does.
+/// One round of a worker.
 const WORK: &str = "
     WITH c AS (SELECT id, job_id FROM queue.claim_any('{q,groups,batches}', 100)),
          d AS (INSERT INTO done SELECT job_id FROM c)
@@ -175,7 +174,7 @@ impl Sweep {
         Self { cluster, client: Some(client), round: 0 }
     }
 
-    /// A connection: a new one if the last one has ended.
+    /// Returns the connection, or a new one if the last one has ended.
     fn client(&mut self) -> &mut Client {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             let client = wait::within("the server takes connections", Duration::from_secs(60), || {
@@ -195,8 +194,8 @@ impl Sweep {
             let code = error::code(&e).to_owned();
             let is_expected = e.is_closed()
                 || matches!(code.as_str(), "" | "58000" | "57P01" | "57P02" | "57P03" | "QJ001" | "55006" | "55000")
-                // The last round's transaction was not prepared, or is still there; or the queue was made before the
-                // fault.
+                // 42704: the transaction of the last round was not prepared. 42710: it still exists, or the queue was
+                // created before the fault.
                 || matches!(code.as_str(), "42704" | "42710");
             assert!(is_expected, "{point}: {sql}: {e:?}");
             if !self.client().is_closed() {
@@ -212,7 +211,7 @@ impl Sweep {
         }
     }
 
-    /// Runs the workload until the fault has struck. Returns whether it did. With `must` it waits longer.
+    /// Runs the workload until the fault has struck. Returns whether it did. If `must` is true, waits longer.
     fn strike(&mut self, point: &str, action: &str, must: bool) -> bool {
         let fault: Fault = self.cluster.fault(point, action);
         if is_of_recovery(point) {
@@ -223,7 +222,7 @@ impl Sweep {
             let _ = self.client().batch_execute("SELECT count(*) FROM queue.claim('q', 3)");
             self.cluster.crash(pid);
         }
-        // The ring turns every second, and other duties have their own times.
+        // The ring turns every second. Other duties run at other times.
         let comes = !is_unreached(point) && !point.starts_with("exit.");
         let patience = Duration::from_secs(if must && comes { 60 } else { 0 });
         let until = Instant::now() + patience;
@@ -232,7 +231,7 @@ impl Sweep {
             if fault.reached_by().is_some() || n >= 3 && Instant::now() > until {
                 break;
             }
-            // A long wait leaves no more behind than a short one.
+            // Works off jobs, so that a long wait leaves no more jobs than a short one.
             if n >= 3 {
                 (0..3).for_each(|_| self.attempt(point, WORK));
             }
@@ -256,7 +255,7 @@ impl Sweep {
         let _ = self.client().batch_execute("ROLLBACK PREPARED 'sweep'");
         let living =
             "SELECT count(*) FROM queue.jobs WHERE state IN ('held', 'ready', 'scheduled', 'retrying', 'running')";
-        // Attempts with leases of a minute are released, as if their workers returned.
+        // Releases attempts with leases of a minute, as if their workers returned.
         let release = "SELECT count(queue.release(id)) FROM queue.attempts WHERE state = 'running'";
         wait::within(&format!("{point}: all jobs are done"), Duration::from_secs(60), || {
             self.attempt(point, WORK);
@@ -276,7 +275,7 @@ impl Sweep {
              WHERE made <> 1 OR finished <> 1",
         );
         assert!(wrong.is_empty(), "{point}: {wrong:?}");
-        // A commit is visible a moment before memory has counted it.
+        // A commit is visible a moment before memory counts it.
         wait::until_empty(&format!("{point}: nothing is counted that is not there"), || {
             self.client().column(
                 "SELECT format('%s: ready %s, running %s', queue_name, ready, running) FROM queue.stats
@@ -287,7 +286,7 @@ impl Sweep {
     }
 }
 
-/// The number of tests that share the points. Each has its own server and takes less than minutes.
+/// The number of tests that share the points. Each has its own server and takes less than a few minutes.
 const PARTS: usize = 4;
 
 /// Strikes at every `PARTS`th point, starting with the point at `part`.

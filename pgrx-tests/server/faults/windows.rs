@@ -1,10 +1,10 @@
-//! Windows between two sessions that only a debugger could hold open. A fault point holds one session in a claim, an
-//! end or a commit. Meanwhile another session does what could go wrong there.
+//! Race conditions between two sessions that only a debugger could produce. A fault point holds one session in a claim,
+//! an end or a commit. Meanwhile another session does what could go wrong there.
 
 use crate::faults::held::{begin, claim_all, hold, hold_session, release};
 use crate::shared::*;
 
-/// The background worker of this connection's database.
+/// Returns the background worker of this connection's database.
 fn worker(client: &mut Client) -> i32 {
     wait::until("the worker runs", || {
         client
@@ -19,7 +19,7 @@ fn worker(client: &mut Client) -> i32 {
 #[test]
 fn a_job_committed_while_a_refill_reads_is_claimed_once() {
     for point in ["refill.begun", "refill.read"] {
-        // Memory knows nothing of the lane, so the claim reads the index.
+        // Memory does not know the lane, so the claim reads the index.
         let (database, mut client) = Database::new().with_queue("q", "");
         client.run("SELECT queue.enqueue('q', delay => '1 ms') FROM generate_series(1, 3)");
         client.run("CREATE TABLE got AS SELECT job_id FROM queue.jobs LIMIT 0");
@@ -91,13 +91,13 @@ fn a_claim_that_is_rolled_back_but_not_settled_is_given_back_once() {
 }
 
 #[test]
-fn a_lease_that_is_over_ends_no_attempt_that_is_being_completed() {
+fn an_expired_lease_does_not_end_an_attempt_that_is_being_completed() {
     let (mut client, q) = queue("lease => '5 s'");
     let job = client.enqueue(&q);
     let id = client.claim(&q);
     let held = hold("app", "end.held", &format!("SELECT queue.complete({id})"));
     client.run("SELECT pg_sleep(5)");
-    // If the worker has served another lease that ended later, it has been awake since the deadline.
+    // Once the worker has ended another lease with a later deadline, it has also checked this one.
     client.enqueue(&q);
     client.run(&format!("SELECT FROM queue.claim('{q}', lease => '1 ms')"));
     wait::until_true("the worker has ended the later lease", || {
@@ -136,7 +136,7 @@ fn a_wake_up_of_a_sleeper_that_is_terminated_goes_to_the_next() {
     let second_pid = second.pid();
     let second = begin(second, sql);
     wait_asleep(&mut client, second_pid);
-    // The commit wakes the first session in the list, which does not sleep yet and never will.
+    // The commit wakes the first session in the list. That session does not sleep yet and never will.
     client.run(&format!("SELECT pg_terminate_backend({pid})"));
     let job = client.enqueue(&q);
     assert_eq!(release(held), "57P01");
@@ -206,7 +206,7 @@ fn a_rerun_whose_callback_comes_after_the_end_runs_once() {
 fn no_job_is_lost_between_a_drops_commit_and_its_message() {
     for point in ["commit.visible", "commit.settled", "commit.untold"] {
         let (database, _client) = Database::new().with_queue("q", "");
-        // This session knows the queue.
+        // This session has used the queue before.
         let mut producer = database.connect();
         producer.enqueue("q");
         let id = producer.claim("q");
@@ -220,7 +220,7 @@ fn no_job_is_lost_between_a_drops_commit_and_its_message() {
 }
 
 #[test]
-fn of_a_drop_and_an_enqueue_that_meet_anywhere_one_is_refused() {
+fn if_a_drop_and_an_enqueue_meet_one_of_them_is_refused() {
     for point in ["drop.watched", "row.attempt.before", "row.attempt.after", "commit.begun", "drop.unseen"] {
         let (database, mut client) = Database::new().with_queue("q", "");
         let held = hold(&database.name, point, "SELECT queue.enqueue('q')");
@@ -253,7 +253,7 @@ fn a_limit_holds_while_claims_with_old_and_new_settings_meet() {
 fn a_delayed_job_that_is_claimed_while_it_falls_due_runs_once() {
     for point in ["due.read", "due.sifted"] {
         let (_database, mut client) = Database::new().with_queue("q", "");
-        // The time passes while the worker sleeps, and a claim reads the index.
+        // The job falls due while the worker is held, and a claim reads the index.
         let fault = server().fault_of(worker(&mut client), point, "wait");
         let job: i64 = client.value("SELECT queue.enqueue('q', delay => '20 ms')");
         fault.wait_reached();
@@ -287,11 +287,11 @@ fn a_session_that_dies_anywhere_in_a_claim_leaves_its_jobs_to_others() {
     }
 }
 
-/// REINDEX CONCURRENTLY waits for snapshots from before it has read the table, and for locks on the table. It does not
-/// wait for a call with a younger snapshot and no lock yet.
+/// REINDEX CONCURRENTLY waits for older snapshots and for locks on the table. It does not wait for a call that has a
+/// younger snapshot and no lock yet.
 #[test]
 fn an_index_that_was_replaced_under_a_call_is_not_used() {
-    // When the call opens the old index, it is gone, or no session writes into it any more.
+    // When the call opens the old index, the index is gone, or no session writes into it any more.
     for is_gone in [false, true] {
         let (database, mut client) = Database::new().with_queue("q", "");
         let job = client.enqueue("q");
@@ -345,8 +345,8 @@ fn an_end_that_fails_anywhere_leaves_the_attempt_to_its_worker() {
 }
 
 #[test]
-fn a_claim_that_gives_up_looking_reads_the_settings_anew() {
-    // Memory knows nothing of the many lanes: the claim reads each of them, and looks again.
+fn a_claim_that_gives_up_searching_reads_the_settings_again() {
+    // Memory does not know the many lanes. The claim reads each of them and looks again.
     let stages: Vec<String> = (0..32).map(|n| format!("s{n}")).collect();
     let options = format!("max_running => 5, stages => '{{{}}}'", stages.join(","));
     for (change, expected) in [
@@ -368,7 +368,7 @@ fn a_claim_that_gives_up_looking_reads_the_settings_anew() {
 }
 
 #[test]
-fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
+fn an_attempt_whose_timeout_is_postponed_ends_as_its_worker_says() {
     for (end, expected) in [("COMMIT", "completed"), ("ROLLBACK", "running"), ("ROLLBACK", "timed_out")] {
         let (database, mut client) = Database::new().with_queue("q", "max_attempts => 5");
         client.enqueue("q");
@@ -377,7 +377,7 @@ fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
         let postponed = server().fault_of(pid, "expire.postponed", "wait");
         let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '20 ms')");
         found.wait_reached();
-        // The end begins between the worker's look and its attempt to take the job.
+        // The end begins after the worker has found the lease and before it takes the job.
         let mut session = database.connect();
         session.run(&format!("BEGIN; SELECT queue.complete({id})"));
         drop(found);
@@ -392,7 +392,7 @@ fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
             wait::until_true("it is looked at again", || client.value::<String>(&state) == expected);
             continue;
         }
-        // A postponed job is served within a second. A lease that ends after it is served later.
+        // The worker ends the postponed lease within a second. It ends a lease with a later deadline after it.
         let other = client.enqueue("q");
         client.run("SELECT FROM queue.claim('q', lease => '1200 ms')");
         wait::until_true("the worker has ended a later lease", || {
@@ -410,7 +410,7 @@ fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
 fn a_limit_holds_while_claims_with_old_and_new_stages_meet() {
     let (database, mut client) = Database::new().with_queue("q", "max_running => 4, stages => '{a}'");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('q')");
-    // The call has taken two jobs, and goes on by the lanes that it knows.
+    // The call has taken two jobs. It goes on with the lanes that it has read.
     let held = hold(&database.name, "claim.taken", "SELECT FROM queue.claim('q', 100)");
     client.run("SELECT queue.alter('q', stages => '{a,b}')");
     client.run("SELECT queue.enqueue('q', stage => 'b') FROM generate_series(1, 5)");
@@ -424,7 +424,7 @@ fn a_limit_holds_while_claims_with_old_and_new_stages_meet() {
     assert_eq!(claim_all(&mut client, "q").len(), 2);
 }
 
-/// Claims and completes the jobs of a strict group one by one, in this order. `claimed` are running already.
+/// Claims and completes the jobs of a strict group one by one, in this order. `claimed` are already running.
 fn go_on(client: &mut Client, queue: &str, jobs: &[i64], claimed: &[i64], what: &str) {
     for &job in jobs {
         if claimed != [job] {
@@ -450,7 +450,7 @@ fn a_claim_that_is_rolled_back_leaves_its_group_in_order() {
         ("savepoint.settled", undo),
     ] {
         for has_failed in [false, true] {
-            // Without a failed job the group takes no turn.
+            // Without a failed job the group has no turn of its own.
             let point = if point == "claim.served" && !has_failed { "claim.taken" } else { point };
             let (mut client, q) = queue("strict_order => true, backoff_base => '0'");
             let jobs: Vec<i64> =
@@ -474,7 +474,7 @@ fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
         let (mut client, q) = queue("strict_order => true, backoff_base => '0'");
         let enqueue = format!("SELECT queue.enqueue('{q}', group_key => 'g')");
         let jobs: [i64; 2] = [client.value(&enqueue), client.value(&enqueue)];
-        // A group with a failed job takes turns only.
+        // A group with a failed job starts jobs only in turns.
         let failed = client.claim(&q);
         client.run(&format!("SELECT queue.fail({failed}, 'no')"));
         client.run(&format!("CREATE TABLE got_{q} AS SELECT job_id FROM queue.jobs LIMIT 0"));
@@ -482,7 +482,7 @@ fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
         let mut session = connect();
         session.run(&format!("BEGIN; SAVEPOINT s; {claim}; ROLLBACK TO s"));
         let held = hold_session(server(), session, point, &format!("{claim}; ROLLBACK"));
-        // The other session waits for the end of the turn.
+        // The other session waits until the turn ends.
         let mut other = connect();
         let pid = other.pid();
         let other = begin(other, format!("INSERT INTO got_{q} SELECT job_id FROM queue.claim('{q}', 100)"));
@@ -496,7 +496,7 @@ fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
 }
 
 #[test]
-fn a_cancel_or_a_seal_of_a_flow_is_not_left_behind_by_a_change_of_it() {
+fn a_change_of_a_flow_loses_no_cancel_or_seal() {
     let (database, mut client) = Database::new().with_queue("f", "");
     for point in ["row.claim.after", "row.outcome.before", "row.attempt.after", "commit.begun", "commit.visible"] {
         let flow: i64 = client.value("SELECT queue.enqueue_flow('f', '[{}]', open => true)");
@@ -509,10 +509,10 @@ fn a_cancel_or_a_seal_of_a_flow_is_not_left_behind_by_a_change_of_it() {
                 .map(|e| queue_tests::error::code(&e).to_owned())
         };
         let (sealed, cancelled) = (refused(&mut client, "seal"), refused(&mut client, "cancel"));
-        // The server sends an error before it rolls back. Until then the transaction's note may still commit.
+        // The server sends an error before it rolls back. Until the rollback the transaction's note may still commit.
         client.run("SELECT 1");
         let changed = release(held);
-        // Either one of the two is refused, or both count.
+        // Either one of the two calls is refused, or both count.
         let in_use = |refused: &Option<String>| refused.as_deref().is_none_or(|code| code == "55006");
         assert!(in_use(&sealed) && in_use(&cancelled), "{point}: {sealed:?} {cancelled:?}");
         assert!(changed.is_empty() || cancelled.is_none(), "{point}: {changed}");

@@ -1,11 +1,11 @@
-//! Answers to mistakes: what is wrong, and what to write instead.
+//! Errors for mistakes: what is wrong, and what to write instead.
 
 use crate::interface::stumbles::{listening, taken};
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
 #[test]
-fn a_call_that_does_not_fit_is_told_what_would() {
+fn a_call_that_matches_no_function_gets_a_hint_with_the_right_call() {
     let (_database, mut client) = Database::new().with_queue("emails", "");
     for (call, hint) in [
         ("queue.enqueue('emails', '{}', delay => 30)", "delay is an interval, not integer: write '30 seconds'"),
@@ -31,7 +31,7 @@ fn a_call_that_does_not_fit_is_told_what_would() {
         ("queue.grant('emails', 'a', ARRAY['produce', 'consume'])", "SELECT queue.grant(…) FROM unnest(…)"),
         ("queue.enqueue('emails', delay => now() + interval '1 h')", "for a point in time use run_at"),
         ("queue.stats('emails')", "queue.stats is a view: SELECT * FROM queue.stats"),
-        // Words of other queues.
+        // Names that other queues use.
         ("queue.send('emails', '{}')", "use queue.enqueue"),
         ("queue.read('emails', 30, 1)", "use queue.claim"),
         ("queue.unpause('emails')", "use queue.resume"),
@@ -60,7 +60,7 @@ fn a_call_that_does_not_fit_is_told_what_would() {
         let failure = client.failure(statement);
         assert!(failure.code == code && failure.hint.contains(hint), "{statement}: {failure:?}");
     }
-    // Other errors are left alone, and so is a database without the extension.
+    // Other errors get no advice, and neither does a database without the extension.
     assert!(!client.failure("SELECT nowhere(1)").hint.contains("queue"));
     for statement in ["SELECT * FROM jobz", "SELECT id FROM queue.jobs", "SELECT '[1]'::bigint[]", "SELEC limit => 3"] {
         assert_eq!(client.failure(statement).hint, "", "{statement}");
@@ -68,7 +68,7 @@ fn a_call_that_does_not_fit_is_told_what_would() {
 }
 
 #[test]
-fn a_value_in_the_wrong_place_is_told_what_goes_there() {
+fn a_value_in_the_wrong_place_gets_a_hint_with_the_right_argument() {
     let (_database, mut client) = Database::new().with_queue("emails", "");
     client.run("SELECT queue.create_topic('users')");
     for (call, code, hint) in [
@@ -97,12 +97,12 @@ fn a_value_in_the_wrong_place_is_told_what_goes_there() {
     let long = "y".repeat(500);
     let failure = client.failure(&format!("SELECT queue.enqueue_batch('emails', '[{{\"delay\": \"{long}\"}}]')"));
     assert!(failure.detail.len() < 150 && failure.detail.contains('…'), "{failure:?}");
-    // An empty array names no jobs: a program without results passes it.
+    // An empty array names no jobs. A program without results passes one.
     client.run("SELECT queue.enqueue('emails', upon => 'failed', after => '{}')");
 }
 
 #[test]
-fn a_call_without_effect_says_so() {
+fn a_call_without_effect_raises_a_notice() {
     let database = Database::new();
     let (mut client, told) = listening(&database.name);
     create(&mut client, "emails", "");
@@ -139,7 +139,7 @@ fn a_call_without_effect_says_so() {
 }
 
 #[test]
-fn a_claim_that_cannot_wait_says_so_once() {
+fn a_claim_that_cannot_wait_raises_one_notice() {
     let (database, mut client) = Database::new().with_queue("emails", "");
     client.run("CREATE TABLE sent (a int)");
     const CLAIM: &str = "SELECT * FROM queue.claim('emails', wait => '10 s')";
@@ -156,7 +156,7 @@ fn a_claim_that_cannot_wait_says_so_once() {
         assert_eq!(taken(&told), [""; 0]);
         client.run("ROLLBACK");
     }
-    // A call without a wait, a call that finds a job, and a call that completes a job are no mistakes.
+    // A call without a wait, a call that finds a job, and a call that completes a job are not mistakes.
     let (mut client, told) = listening(&database.name);
     client
         .run("BEGIN; INSERT INTO sent VALUES (1); SELECT * FROM queue.claim('emails'); SELECT queue.enqueue('emails')");
@@ -168,7 +168,7 @@ fn a_claim_that_cannot_wait_says_so_once() {
 }
 
 #[test]
-fn each_function_is_known_with_its_arguments() {
+fn advice_knows_the_arguments_of_each_function() {
     let database = Database::new();
     let mut client = database.connect();
     // If no function has the argument, the error lists the arguments that exist.
@@ -196,7 +196,7 @@ fn each_function_is_known_with_its_arguments() {
 }
 
 #[test]
-fn a_misspelt_queue_is_told_the_one_that_may_be_meant() {
+fn a_misspelt_queue_gets_a_hint_with_the_probable_name() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut client = database.connect();
@@ -227,7 +227,7 @@ fn a_misspelt_queue_is_told_the_one_that_may_be_meant() {
 }
 
 #[test]
-fn a_role_without_a_privilege_is_told_which_it_takes() {
+fn a_role_without_a_privilege_gets_a_hint_with_the_missing_one() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut client = database.connect();
@@ -254,7 +254,7 @@ fn a_role_without_a_privilege_is_told_which_it_takes() {
 }
 
 #[test]
-fn a_transaction_that_cannot_do_it_is_told_which_can() {
+fn calls_that_this_transaction_cannot_run_get_a_hint() {
     let (database, mut client) = Database::new().with_queue("emails", "");
     client.run("SELECT queue.enqueue('emails')");
     let id: i64 = client.value("SELECT id FROM queue.claim('emails')");
@@ -270,7 +270,7 @@ fn a_transaction_that_cannot_do_it_is_told_which_can() {
 }
 
 #[test]
-fn a_role_that_has_logged_in_is_told_the_whole_command() {
+fn the_hint_for_a_login_role_is_the_whole_command() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut owner = database.connect();

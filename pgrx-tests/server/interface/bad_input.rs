@@ -1,4 +1,4 @@
-//! Invalid arguments, unusual sizes and unusual places of a claim give an answer or a helpful error, and never half an
+//! Invalid arguments, unusual sizes and unusual places of a claim give a result or a helpful error, and never half an
 //! effect.
 
 use crate::shared::*;
@@ -34,7 +34,7 @@ fn an_unknown_queue_is_an_error_with_a_hint() {
     }
 }
 
-/// An error and the server's log repeat only a part of an argument.
+/// Errors and the server's log repeat only a part of an argument.
 #[test]
 fn an_error_repeats_no_long_argument() {
     let (mut client, q) = queue("");
@@ -171,7 +171,7 @@ fn a_batch_names_what_is_wrong_and_adds_nothing() {
 }
 
 #[test]
-fn arrays_may_be_empty_and_elements_null_only_where_that_means_something() {
+fn arrays_may_be_empty_and_elements_null_only_where_that_has_a_meaning() {
     let (mut client, q) = queue("");
     client.enqueue(&q);
     let id = client.claim(&q);
@@ -203,7 +203,7 @@ fn arrays_may_be_empty_and_elements_null_only_where_that_means_something() {
     let sql = format!("SELECT queue.enqueue_many('{q}', ARRAY['1', NULL, '3']::jsonb[])");
     assert_fails(&mut client, &sql, "22004", "payloads[2] cannot be null");
     assert_eq!(jobs(&mut client, &q), 1);
-    // Shapes and bounds of arrays do not matter.
+    // The shapes and bounds of arrays do not matter.
     assert_eq!(client.count(&format!("SELECT queue.enqueue_many('{q}', '{{{{1,2}},{{3,4}}}}')")), 4);
     assert_eq!(client.count(&format!("SELECT queue.enqueue_many('{q}', '[5:6]={{1,2}}')")), 2);
     let answer: String = client.value(&format!("SELECT outcome FROM queue.complete_many('[-3:-3]={{{id}}}')"));
@@ -232,7 +232,7 @@ fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
         let failure = client.refused(&format!("SELECT queue.create('{name}')"), "22023");
         assert_eq!(failure.message, "queue_name must have 1 to 200 characters");
     }
-    // In grants the name means all queues.
+    // In grants this name means all queues.
     assert_fails(&mut client, "SELECT queue.create('*')", "22023", "a queue cannot be called \"*\"");
     let names = [
         "O'Brien",
@@ -315,7 +315,7 @@ fn a_hundred_thousand_jobs_fit_one_call() {
                      (SELECT jsonb_agg(jsonb_build_object('payload', i, 'priority', i % 10))
                      FROM generate_series(1, 100000) AS i))";
     assert_eq!(client.value::<i64>(batch), 100_000);
-    // After a rollback all of them exist again.
+    // After a rollback all jobs exist again.
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.claim('many', 100000)"), 100_000);
     client.run("ROLLBACK");
@@ -393,7 +393,7 @@ fn a_read_only_transaction_changes_nothing() {
 }
 
 #[test]
-fn without_preloading_everything_says_which_line_to_add() {
+fn without_preloading_every_error_says_which_line_to_add() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let job = client.enqueue("q");
@@ -421,7 +421,7 @@ fn without_preloading_everything_says_which_line_to_add() {
     assert_eq!(client.count("SELECT FROM pg_namespace WHERE nspname = 'queue'"), 0);
 }
 
-/// Does everything that can happen to a job, one by one and in calls for many.
+/// Does everything that can happen to a job, one by one and in calls for many jobs.
 fn use_all(client: &mut Client) {
     client.run(
         "SELECT queue.enqueue('q', '{}'), queue.enqueue('q', '{}', delay => '1 hour');
@@ -436,7 +436,7 @@ fn use_all(client: &mut Client) {
 }
 
 #[test]
-fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
+fn an_altered_table_is_refused_until_it_is_restored() {
     let (cluster, mut owner) = Cluster::new().start_with_database("app");
     let mut client = cluster.connect_to("app");
     create(&mut client, "q", "");
@@ -478,7 +478,7 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
         use_all(&mut client);
         assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'tables' AND ok"), 1);
     }
-    // Our own objects do not come back.
+    // A dropped column of ours does not come back.
     owner.run("BEGIN; ALTER TABLE queue_internal.claim_0 DROP COLUMN worker");
     assert!(owner.failure("SELECT queue.claim('q')").detail.contains("was dropped"));
     owner.run("ROLLBACK");
@@ -486,7 +486,7 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
 }
 
 #[test]
-fn the_worker_notices_that_a_table_was_altered_and_goes_on_when_it_is_as_it_was() {
+fn the_worker_notices_an_altered_table_and_goes_on_once_it_is_restored() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue('q', '{}')");

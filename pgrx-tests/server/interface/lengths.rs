@@ -1,4 +1,4 @@
-//! The length of texts that one role gives and other roles see.
+//! Limits on the length of texts that one role gives and other roles see.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use postgres::types::Type;
 
 use crate::shared::*;
 
-/// Arguments that name an existing thing, or one of a few words: any other value is refused.
+/// Arguments that name an existing object or take one of a few words. Any other value is refused.
 const NAMED: &[&str] = &[
     "backoff",
     "dead_letter",
@@ -27,7 +27,7 @@ const NAMED: &[&str] = &[
     "timezone",
     "upon",
 ];
-/// Arguments that are a job's own data, or are not stored.
+/// Arguments that are a job's own data or are not stored.
 const NOT_SHOWN: &[&str] = &["command", "error_like"];
 
 /// A call with a long text as `$1`, and the argument that gets it. It must fail with `22023`.
@@ -78,7 +78,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("weigh", "group_key", "queue.weigh('q', $1, 2)"),
 ];
 
-/// As `REFUSED`, for texts that are cut at `pg_queue.max_error_length`.
+/// Like `REFUSED`, for texts that the call shortens to `pg_queue.max_error_length`.
 const CUT: &[(&str, &str, &str)] = &[
     ("cancel", "reason", "queue.cancel(queue.enqueue('q'), $1)"),
     ("cancel_many", "reason", "queue.cancel_many(ARRAY(SELECT job_id FROM queue.search('q')), $1)"),
@@ -90,7 +90,7 @@ const CUT: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn no_text_that_others_are_shown_has_any_length() {
+fn texts_that_other_roles_see_are_limited_in_length() {
     let database = Database::new();
     let mut client = database.connect();
     client.run(
@@ -113,7 +113,7 @@ fn no_text_that_others_are_shown_has_any_length() {
         assert_eq!(bytes, Some(8192), "{call}");
         client.run("SELECT queue.purge('q')");
     }
-    // A new argument must be in one of the lists.
+    // Each argument must be in one of the lists.
     let known: HashSet<(&str, &str)> = REFUSED.iter().chain(CUT).map(|(verb, name, _)| (*verb, *name)).collect();
     let arguments = client.query(
         "SELECT DISTINCT proname::text, name FROM pg_proc,

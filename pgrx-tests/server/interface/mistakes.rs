@@ -1,7 +1,8 @@
-//! A list of mistakes and of the answer to each: an SQLSTATE or a severity, a part of the message, and a part of the
+//! A list of mistakes and the reaction to each: an SQLSTATE or a severity, a part of the message, and a part of the
 //! hint. To add a mistake, add a row.
 //!
-//! Mistakes that take more than a statement are below the list; those in names and places of arguments are in `advice`.
+//! Mistakes that take more than a statement are below the list. Mistakes in names and places of arguments are in
+//! `advice`.
 
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ const MISTAKES: &[Row] = &[
     ("queue.alter('q', lease => '500 ms')", "NOTICE", "a lease of 00:00:00.5 is very short", "30 seconds"),
     // Names.
     ("queue.enqueue_batch('q', '[{\"Delay\": \"1 h\"}]')", "22023", "unknown field \"Delay\"", "you mean \"delay\""),
-    // A name of a megabyte is not compared with others.
+    // The error compares no name of a megabyte with others.
     (
         "queue.enqueue_batch('q', jsonb_build_array(jsonb_build_object(repeat('delay', 200000), 1)))",
         "22023",
@@ -86,10 +87,10 @@ const MISTAKES: &[Row] = &[
     ("queue.redrive('q')", "42883", "", "queue.search('q', states => '{dead}')"),
 ];
 
-/// A message to a client: the severity, the message and the hint.
+/// A message to a client: the severity, the message, the hint and the detail.
 type Told = (String, String, String, String);
 
-/// A connection that collects the messages beside results.
+/// Opens a connection that collects its notices and warnings.
 fn told_client(config: &postgres::Config) -> (Client, Arc<Mutex<Vec<Told>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&told);
@@ -135,7 +136,7 @@ fn each_mistake_has_an_answer_that_says_what_to_do() {
 }
 
 #[test]
-fn what_is_right_is_told_nothing() {
+fn correct_calls_raise_no_notice() {
     let (database, _client) = Database::new().with_queue("q", "");
     let mut config = server().config();
     let (mut client, told) = told_client(config.dbname(&database.name));
@@ -154,7 +155,7 @@ fn what_is_right_is_told_nothing() {
 }
 
 #[test]
-fn an_error_of_the_extension_itself_is_told_its_schema() {
+fn an_error_in_create_extension_says_which_schema_to_use() {
     let cluster = Cluster::new().start();
     cluster.connect().run("CREATE DATABASE own");
     let mut client = cluster.connect_to("own");
@@ -164,7 +165,7 @@ fn an_error_of_the_extension_itself_is_told_its_schema() {
 }
 
 #[test]
-fn a_claim_that_is_not_committed_is_told_so() {
+fn completing_an_uncommitted_claim_gives_a_hint_to_commit_it() {
     let (database, mut client) = Database::new().with_queue("q", "");
     let job = client.enqueue("q");
     client.run("BEGIN");
@@ -182,21 +183,21 @@ fn a_claim_that_is_not_committed_is_told_so() {
 }
 
 #[test]
-fn a_suspended_job_has_something_to_wait_for() {
+fn suspending_a_job_with_nothing_to_wait_for_is_refused() {
     let (_database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "members", "retention => '0'");
     client.run("SELECT queue.enqueue('q')");
     let (id, job): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
     client.refused(&format!("SELECT queue.suspend({id})"), "22023");
-    // In a batch it alone is refused, and its worker keeps it.
+    // In a batch only this end is refused, and the worker keeps its job.
     let ends = format!(r#"[{{"suspend": {{"id": {id}}}}}]"#);
     let (outcome, reason): (String, String) =
         client.row(&format!("SELECT outcome, reason FROM queue.end_batch('{ends}')"));
     assert!(outcome == "refused" && reason.contains("there is nothing to wait for"), "{outcome}: {reason}");
-    // A member in the same transaction.
+    // A member that the same transaction adds counts.
     client.run(&format!("BEGIN; SELECT queue.enqueue('members', flow => {job}); SELECT queue.suspend({id}); ROLLBACK"));
     client.wait_rolled_back();
-    // A member that has ended, also if its row is in history.
+    // A member that has ended counts, even if its row is in history.
     client.run(&format!("SELECT queue.enqueue('members', flow => {job})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('members')");
     client.run(&format!("SELECT queue.suspend({id})"));
@@ -206,10 +207,10 @@ fn a_suspended_job_has_something_to_wait_for() {
     client.run(&format!("SELECT queue.suspend({id})"));
     crate::shared::becomes(&mut client, job, "ready");
     let id = client.claim("q");
-    // A time is enough, also a time in the past.
+    // A time is enough, even a time in the past.
     client.run(&format!("SELECT queue.suspend({id}, until => now())"));
     crate::shared::becomes(&mut client, job, "ready");
-    // A job with a cancellation request is cancelled, whatever the call names.
+    // A job with a request to cancel is cancelled, even if the call waits for something else.
     let other = client.enqueue("q");
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
     client.run(&format!("SELECT queue.cancel({other})"));
@@ -230,7 +231,7 @@ fn a_member_that_another_transaction_is_adding_counts() {
 }
 
 #[test]
-fn why_a_job_was_released_is_kept() {
+fn the_reason_of_a_release_is_kept() {
     let (_database, mut client) = Database::new().with_queue("q", "");
     let job = client.enqueue("q");
     let shown = |client: &mut Client| -> (String, String, String) {
@@ -245,7 +246,7 @@ fn why_a_job_was_released_is_kept() {
     let (id, attempt, last_error): (i64, i32, String) =
         client.row("SELECT id, attempt, last_error FROM queue.claim('q')");
     assert_eq!((attempt, last_error.as_str()), (1, "no key k2"));
-    // Without a new reason the last one stays.
+    // Without a new reason the last reason stays.
     client.run(&format!("SELECT queue.release({id})"));
     assert_eq!(shown(&mut client).1, "no key k2");
     let id = client.claim("q");
@@ -266,7 +267,7 @@ fn why_a_job_was_released_is_kept() {
 }
 
 #[test]
-fn a_database_without_a_worker_is_told_so() {
+fn calls_in_a_database_without_a_worker_raise_a_warning() {
     const SAYS: &str = "no background worker serves this database: ";
     let cluster = Cluster::new().conf("max_worker_processes = 3").start();
     // The launchers of pg_queue and of logical replication take two of the slots.
@@ -302,7 +303,7 @@ fn a_database_without_a_worker_is_told_so() {
             all.first().map(|all| assert!(all.1.contains("no free slot") && !all.2.is_empty(), "{call}: {all:?}"))
         });
     }
-    // A session that does the duties by hand needs no worker.
+    // A session that does the duties itself needs no worker.
     let (mut client, told) = told_client(&config);
     client.run("SELECT queue.maintain(); SELECT queue.enqueue('q', delay => '1 h')");
     assert_eq!(taken(&told), []);

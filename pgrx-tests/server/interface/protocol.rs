@@ -1,9 +1,9 @@
-//! What drivers and their users rely on: parameters without types, named arguments, NULL anywhere; names, comments and
-//! privileges of the extension's objects.
+//! Properties that drivers and their users rely on: parameters without types, named arguments, NULL anywhere, and
+//! names, comments and privileges of the extension's objects.
 
 use crate::shared::*;
 
-/// A function of schema queue, by the catalog.
+/// A function of schema queue according to the catalog.
 struct Function {
     schema: String,
     name: String,
@@ -14,7 +14,7 @@ struct Function {
 }
 
 impl Function {
-    /// The statement that calls it with these arguments.
+    /// Returns the statement that calls it with these arguments.
     fn call(&self, arguments: &[String]) -> String {
         let verb = if self.is_procedure { "CALL" } else { "SELECT * FROM" };
         format!("{verb} {}.{}({})", self.schema, self.name, arguments.join(", "))
@@ -50,7 +50,8 @@ fn functions(client: &mut Client) -> Vec<Function> {
     found
 }
 
-/// Valid values for a function's required arguments. `attempt`, `staged`, `job` and `ended` are ids, `ends` is a batch.
+/// Returns valid values for a function's required arguments. `attempt`, `staged`, `job` and `ended` are ids, `ends` is
+/// a batch.
 fn required(function: &str) -> &'static [&'static str] {
     match function {
         "create" => &["'fresh'"],
@@ -105,8 +106,8 @@ fn required(function: &str) -> &'static [&'static str] {
     }
 }
 
-/// The ids in `required`: of queue `q` a running attempt, a waiting job and an ended job; a running attempt in another
-/// queue's first stage; an open flow.
+/// The ids in `required`: a running attempt, a waiting job and an ended job of queue `q`, a running attempt in the
+/// first stage of another queue, and an open flow.
 struct Ids {
     attempt: i64,
     staged: i64,
@@ -134,7 +135,7 @@ impl Ids {
         Self { attempt, staged, job, ended, flow }
     }
 
-    /// These arguments of the function, with their types.
+    /// Returns these arguments of the function with their types.
     fn fill(&self, function: &Function, arguments: &[&str]) -> Vec<String> {
         arguments
             .iter()
@@ -182,7 +183,7 @@ fn parameters_need_no_types() {
 }
 
 #[test]
-fn a_worker_s_life_over_prepared_statements_without_types() {
+fn a_worker_can_prepare_its_statements_without_types() {
     let mut client = connect();
     create(&mut client, "prepared", "backoff_base => '0'");
     let enqueue = client.prepare("SELECT queue.enqueue($1, $2, priority => $3)").unwrap();
@@ -210,7 +211,7 @@ fn a_worker_s_life_over_prepared_statements_without_types() {
 }
 
 #[test]
-fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
+fn null_means_the_default_and_is_refused_for_required_arguments() {
     let database = Database::new();
     let mut client = database.connect();
     // The commands run as this test's superuser.
@@ -224,7 +225,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
             .map(|(name, kind)| format!("{name} => NULL::{kind}"))
             .collect();
 
-        // Every optional argument, alone and all together.
+        // NULL for each optional argument, and for all of them together.
         let mut tries: Vec<&[String]> = optional.chunks(1).collect();
         tries.push(&optional);
         for nulls in tries {
@@ -232,7 +233,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
             arguments.extend_from_slice(nulls);
             let sql = function.call(&arguments);
             if function.is_procedure {
-                // It refuses transaction blocks.
+                // A procedure refuses transaction blocks, so it runs outside.
                 assert_eq!(client.count(&sql), 1, "{sql}");
                 continue;
             }
@@ -246,7 +247,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
             client.run("ROLLBACK");
         }
 
-        // Every second argument.
+        // NULL for each required argument.
         for n in 0..function.required {
             client.run("BEGIN");
             let mut arguments = ids.fill(&function, values);
@@ -264,7 +265,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                     );
                 }
                 "job" | "job_attempts" | "members" | "job_steps" => assert_eq!(client.count(&sql), 0),
-                // NULL in a log row means no outcome or no time. Without an extension there is nothing to close.
+                // NULL in a log row means no outcome or no time. If no extension is named, there is nothing to close.
                 "attempt_state" | "close" | "job_state" => assert_eq!(client.count(&sql), 1),
                 _ => {
                     assert_eq!(client.refused(&sql, "22004").message, format!("{name} cannot be null"), "{sql}");
@@ -276,7 +277,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
 }
 
 #[test]
-fn all_arguments_null_is_an_answer_or_an_error_and_nothing_worse() {
+fn calls_with_only_nulls_give_a_result_or_an_error() {
     let database = Database::new();
     let mut client = database.connect();
     let pid = client.pid();
@@ -338,7 +339,7 @@ fn everything_has_a_comment() {
          AND obj_description(oid, 'pg_extension') IS NULL",
     );
     assert!(bare.is_empty(), "{bare:#?}");
-    // Comments explain, and do not only repeat the name.
+    // A comment must explain, and not only repeat the name.
     let repeated: Vec<String> = connect().column(
         "SELECT c.relname || '.' || a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
          WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'c') AND a.attnum > 0
@@ -432,7 +433,7 @@ fn sessions_and_their_prepared_statements_outlive_the_extension() {
         client.run("DROP EXTENSION pg_queue");
         assert!(other.query(&claim, &[]).is_err());
         client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
-        // Nothing of the old extension is left: neither its jobs nor its attempts.
+        // Nothing of the old extension is left, neither jobs nor attempts.
         assert_eq!(other.query(&claim, &[]).unwrap().len(), 0);
         assert_eq!(other.count(&format!("SELECT FROM queue.job({job})")), 0);
         other.refused(&format!("SELECT queue.complete({id})"), "QJ001");

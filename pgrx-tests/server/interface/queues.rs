@@ -1,4 +1,5 @@
-//! Several sessions create, alter and drop queues at once: all isolation levels, open transactions, savepoints.
+//! Several sessions create, alter and drop queues at the same time, at all isolation levels, with open transactions and
+//! savepoints.
 
 use std::sync::mpsc;
 
@@ -6,15 +7,15 @@ use crate::shared::*;
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
-/// A session with this isolation level.
+/// Opens a session with this isolation level.
 fn session(database: &Database, level: &str) -> Client {
     let mut client = database.connect();
     client.run(&format!("SET default_transaction_isolation = '{}'", level.to_lowercase()));
     client
 }
 
-/// Runs a statement in a new session and thread. Returns when it waits for another transaction. The receiver gets its
-/// success or SQLSTATE.
+/// Runs a statement in a new session and thread. Returns when the statement waits for another transaction. The receiver
+/// gets its success or SQLSTATE.
 fn waits(database: &Database, level: &str, sql: &str) -> mpsc::Receiver<Result<(), String>> {
     let mut client = session(database, level);
     let (pid, sql) = (client.pid(), sql.to_owned());
@@ -36,7 +37,8 @@ fn eight_sessions_that_make_a_queue_unless_it_exists_all_succeed() {
     const ROUNDS: usize = 40;
     let database = Database::without_worker();
     for level in LEVELS {
-        // A transaction with an older snapshot cannot alter queues that others have made since.
+        // Without options, because a transaction with an older snapshot cannot alter queues that other transactions
+        // have made since.
         let options = if level == "READ COMMITTED" { ", max_attempts => 7" } else { "" };
         let barrier = Barrier::new(SESSIONS);
         thread::scope(|scope| {
@@ -92,7 +94,7 @@ fn a_session_that_makes_a_queue_waits_for_an_open_transaction_that_makes_it() {
 }
 
 #[test]
-fn sessions_that_make_other_queues_wait_for_nobody() {
+fn sessions_that_make_other_queues_do_not_wait() {
     let database = Database::without_worker();
     let (mut client, mut other) = (database.connect(), database.connect());
     create(&mut client, "there", "");
@@ -108,7 +110,7 @@ fn sessions_that_make_other_queues_wait_for_nobody() {
 }
 
 #[test]
-fn a_queue_that_a_snapshot_does_not_see_is_not_said_to_be_changed() {
+fn a_queue_that_a_snapshot_does_not_see_is_not_reported_as_changed() {
     let database = Database::without_worker();
     let (mut client, mut late) = (database.connect(), database.connect());
     create(&mut client, "old", "");
@@ -138,7 +140,7 @@ fn a_queue_that_a_snapshot_does_not_see_is_not_said_to_be_changed() {
 }
 
 #[test]
-fn a_queue_that_is_dropped_meanwhile_is_made_anew_or_said_to_be_gone() {
+fn a_queue_that_is_dropped_meanwhile_is_made_again_or_reported_as_missing() {
     let database = Database::without_worker();
     let mut client = database.connect();
     for (call, answer) in [

@@ -16,7 +16,7 @@ fn the_extension_can_be_created_and_dropped() {
 }
 
 #[test]
-fn the_schemas_keep_their_names_as_long_as_the_extension_is_there() {
+fn the_schemas_keep_their_names_while_the_extension_exists() {
     let database = Database::new();
     let (mut client, mut worker) = (database.connect(), database.connect());
     create(&mut client, "q", "");
@@ -35,13 +35,13 @@ fn the_schemas_keep_their_names_as_long_as_the_extension_is_there() {
     worker.enqueue("q");
     worker.claim("q");
 
-    // A change of owner, other schemas and a drop are not blocked.
+    // A change of owner and changes of other schemas are allowed.
     client.run("ALTER SCHEMA queue OWNER TO CURRENT_USER");
     client.run("CREATE SCHEMA one; ALTER SCHEMA one RENAME TO two; DROP SCHEMA two");
     client.refused("DROP SCHEMA queue CASCADE", "2BP01");
     client.refused("DROP SCHEMA queue_internal CASCADE", "2BP01");
     client.run("DROP EXTENSION pg_queue");
-    // Without the extension, a schema of such a name is the user's.
+    // Without the extension, a schema with this name belongs to the user.
     for schema in ["queue", "queue_internal"] {
         client.run(&format!("CREATE SCHEMA {schema}; ALTER SCHEMA {schema} RENAME TO other; DROP SCHEMA other"));
     }
@@ -51,7 +51,7 @@ fn the_schemas_keep_their_names_as_long_as_the_extension_is_there() {
 }
 
 #[test]
-fn an_error_that_passes_the_library_brings_no_backtrace() {
+fn an_error_that_passes_through_the_library_has_no_backtrace() {
     let cluster = Cluster::new();
     let mut start = cluster.command("pg_ctl");
     start.args(["start", "-w", "-l"]).arg(cluster.dir().join("log")).arg("-D").arg(cluster.data());

@@ -1,4 +1,4 @@
-//! Calls in unusual places, and sessions with unusual settings: each works, or its error says why not.
+//! Calls in unusual places, and sessions with unusual settings. Each call works, or its error says why not.
 
 use crate::shared::*;
 
@@ -18,10 +18,10 @@ fn claims_work_wherever_a_query_can_stand() {
     ));
     let claim = format!("queue.claim('{q}', 3)");
     for (statement, rows) in [
-        // In the target list, where the set's rows come one by one.
+        // In the target list the rows of the set come one by one.
         (format!("SELECT {claim}"), 3),
         (format!("SELECT (c).id FROM (SELECT {claim} AS c OFFSET 0) AS t"), 3),
-        // All three jobs are claimed, whatever the query reads.
+        // All three jobs are claimed, however many rows the query reads.
         (format!("SELECT id FROM {claim} LIMIT 1"), 1),
         (format!("SELECT id FROM {claim} WHERE false IS NULL OR priority > 5"), 0),
         (format!("SELECT (SELECT count(*) FROM {claim})"), 1),
@@ -41,7 +41,7 @@ fn claims_work_wherever_a_query_can_stand() {
     ] {
         client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[4]))"));
         assert_eq!(client.count(&statement), rows, "{statement}");
-        // An unread CTE does not run. Everything else does.
+        // A CTE that no query reads does not run. The other statements claim.
         let expected = if statement.contains("SELECT 1") && statement.contains("WITH") { 0 } else { 3 };
         assert_eq!(client.value::<i64>(&running), expected, "{statement}");
         client.run(&format!(
@@ -71,12 +71,12 @@ fn claims_work_in_cursors() {
     let held: Vec<i64> = client.column("FETCH ALL FROM h");
     assert_eq!(held.len(), 3);
     client.run("CLOSE h");
-    // A cursor closed early: its first row claimed all jobs.
+    // A cursor that was closed early has claimed all jobs with its first row.
     client.run(&format!(
         "BEGIN; DECLARE c CURSOR FOR SELECT id FROM queue.claim('{q}', 3); FETCH 1 FROM c; CLOSE c; COMMIT"
     ));
     assert_eq!(client.value::<i64>(&format!("SELECT running FROM queue.stats WHERE queue_name = '{q}'")), 9);
-    // A cursor that was never read claimed nothing.
+    // A cursor that was never read has claimed nothing.
     client.enqueue(&q);
     client.run(&format!("BEGIN; DECLARE c CURSOR FOR SELECT id FROM queue.claim('{q}', 3); CLOSE c; COMMIT"));
     client.claim(&q);

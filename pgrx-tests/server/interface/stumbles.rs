@@ -1,10 +1,10 @@
-//! Mistakes of new users: the error has the given value and what to do.
+//! Mistakes of new users. The error has the given value and says what to do.
 
 use std::sync::Arc;
 
 use crate::shared::*;
 
-/// A connection that collects the notices it gets.
+/// Opens a connection that collects its notices.
 pub fn listening(database: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
     let notices = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&notices);
@@ -15,7 +15,7 @@ pub fn listening(database: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
     (config.connect(NoTls).unwrap(), notices)
 }
 
-/// The notices since the last call.
+/// Returns the notices since the last call.
 pub fn taken(notices: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
     std::mem::take(&mut notices.lock().unwrap())
 }
@@ -29,7 +29,7 @@ fn detail(failure: &postgres::Error) -> String {
 }
 
 #[test]
-fn a_role_without_grants_is_told_what_to_grant() {
+fn the_error_for_a_role_without_grants_says_what_to_grant() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('mail'); CREATE ROLE app_user LOGIN");
     let try_as_user = |database: &str, sql: &str| {
@@ -46,7 +46,7 @@ fn a_role_without_grants_is_told_what_to_grant() {
         assert_eq!(error::code(&failure), "42501");
         assert!(hint(&failure).contains(command), "{failure:?}");
     }
-    // The hint is not repeated for a message in another language, nor if the schema belongs to another user.
+    // There is no hint if the message is in another language or the schema belongs to another user.
     client.run("CREATE SCHEMA other");
     assert_eq!(hint(&try_as_user("app", "SELECT * FROM other.jobs")), "");
     let mut plain = cluster.connect_to("postgres");
@@ -58,7 +58,7 @@ fn a_role_without_grants_is_told_what_to_grant() {
 }
 
 #[test]
-fn what_was_given_is_in_the_error() {
+fn an_error_contains_the_given_value() {
     let (mut client, q) = queue("");
     client.run(&format!("SELECT queue.enqueue('{q}')"));
     let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}')"));
@@ -83,7 +83,7 @@ fn what_was_given_is_in_the_error() {
 }
 
 #[test]
-fn what_says_what_becomes_of_a_duplicate_needs_a_key() {
+fn on_duplicate_needs_a_unique_key() {
     let (mut client, q) = queue("");
     for way in ["replace", "rerun", "error"] {
         for sql in [
@@ -95,14 +95,14 @@ fn what_says_what_becomes_of_a_duplicate_needs_a_key() {
             assert!(failure.as_db_error().unwrap().message().ends_with("on_duplicate needs a unique_key"));
         }
     }
-    // The default value, explicit or not.
+    // The default value needs no key, whether it is given or not.
     client.run(&format!(
         "SELECT queue.enqueue('{q}', on_duplicate => 'skip'), queue.enqueue('{q}', on_duplicate => NULL)"
     ));
 }
 
 #[test]
-fn a_group_without_limits_and_a_wait_that_is_cut_are_told_once() {
+fn a_group_without_limits_and_a_shortened_wait_raise_one_notice_each() {
     let database = Database::new();
     let (mut client, notices) = listening(&database.name);
     create(&mut client, "plain", "");
@@ -134,7 +134,7 @@ fn a_group_without_limits_and_a_wait_that_is_cut_are_told_once() {
 }
 
 #[test]
-fn a_queue_that_is_not_there_is_not_dropped() {
+fn a_drop_if_exists_of_a_missing_queue_does_nothing() {
     let database = Database::new();
     let (mut client, notices) = listening(&database.name);
     let failure = client.batch_execute("SELECT queue.drop('nope')").unwrap_err();
@@ -161,9 +161,9 @@ fn a_queue_that_is_not_there_is_not_dropped() {
     client.run("RESET ROLE; DROP OWNED BY no_manager_of_queues; DROP ROLE no_manager_of_queues");
 }
 
-/// A plain number, given as an id.
+/// A plain number was given as an id.
 #[test]
-fn a_number_is_not_called_an_id() {
+fn an_error_does_not_call_a_plain_number_an_id() {
     let (mut client, _) = queue("");
     for (sql, message) in [
         ("SELECT queue.complete(7)", "7 is not the id of an attempt"),

@@ -1,4 +1,5 @@
-//! Row triggers, rules and foreign keys on tables with direct inserts: they would miss the inserted jobs.
+//! Row triggers, rules and foreign keys on tables with direct inserts are refused, because they would miss the inserted
+//! jobs.
 
 use crate::shared::*;
 
@@ -34,7 +35,7 @@ fn assert_refused(client: &mut Client, sql: &str) {
 }
 
 #[test]
-fn they_are_refused_and_nothing_changes() {
+fn triggers_and_rules_on_these_tables_are_refused() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run(CAPTURE);
@@ -61,7 +62,7 @@ fn they_are_refused_and_nothing_changes() {
     ] {
         assert_refused(&mut client, sql);
     }
-    // As pg_repack calls it, in a session that has jobs.
+    // Makes the trigger as pg_repack does, in a session that has used jobs.
     client.run("BEGIN; SELECT queue.enqueue('q'); SAVEPOINT s");
     assert!(
         client
@@ -73,14 +74,14 @@ fn they_are_refused_and_nothing_changes() {
     );
     client.run("ROLLBACK TO s; COMMIT");
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 1);
-    // Tables that are written by SQL may have them, and so may users' own tables.
+    // Tables that are written by SQL may have triggers and rules, and so may users' own tables.
     client.run("CREATE TRIGGER t AFTER UPDATE ON queue_internal.queue FOR EACH ROW EXECUTE FUNCTION capture()");
     client.run("CREATE TRIGGER t AFTER UPDATE ON mine FOR EACH ROW EXECUTE FUNCTION capture()");
     client.run(
         "CREATE VIEW v AS SELECT * FROM queue_internal.attempt_0; CREATE RULE r AS ON INSERT TO mine DO ALSO NOTHING",
     );
     client.run("SELECT queue.enqueue('q'); CREATE EXTENSION hstore CASCADE; SELECT queue.enqueue('q')");
-    // Tools like pg_repack, which replace the table by a copy, may not.
+    // Tools like pg_repack may not add triggers there, because they replace the table by a copy.
     client.run("ALTER EXTENSION hstore ADD FUNCTION capture()");
     for table in ["queue", "lane", "permission", "schedule", "binding"] {
         let refused = client.refused(
@@ -95,7 +96,7 @@ fn they_are_refused_and_nothing_changes() {
         assert!(refused.hint.contains("--exclude-extension=pg_queue"), "{refused:?}");
     }
     client.run("CREATE TRIGGER u AFTER UPDATE ON mine FOR EACH ROW EXECUTE FUNCTION capture()");
-    // Tables with the same names in other schemas may have them, too.
+    // Tables with the same names in other schemas may have triggers.
     let mut other = cluster.connect();
     other.run("CREATE SCHEMA queue_internal; CREATE TABLE queue_internal.history (a int)");
     other.run(CAPTURE);
@@ -103,7 +104,7 @@ fn they_are_refused_and_nothing_changes() {
 }
 
 #[test]
-fn one_that_came_while_the_library_was_not_loaded_stops_everything_until_it_is_dropped() {
+fn a_trigger_made_without_the_library_stops_everything_until_it_is_dropped() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.restore_quiet = '1s'", "fsync = off"]).start_with_database("app");
     create(&mut client, "q", "");
@@ -142,7 +143,7 @@ fn one_that_came_while_the_library_was_not_loaded_stops_everything_until_it_is_d
     for table in ["attempt_0", "claim_0", "outcome_0", "history"] {
         assert!(found.get::<_, String>(1).contains(&format!("queue_internal.{table} ")), "{found:?}");
     }
-    // The database stays dormant, also after `queue.adopt`.
+    // The database stays dormant, even after `queue.adopt`.
     client.run("UPDATE queue_internal.attempt_0 SET priority = priority");
     let told = "stays dormant after a restore";
     wait::until_true("the worker says why", || cluster.log().contains(told));

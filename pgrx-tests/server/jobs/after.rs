@@ -1,8 +1,8 @@
-//! Jobs that are after others: held until those have ended, then released or skipped.
+//! Jobs with predecessors: they are held until those have ended, then released or skipped.
 
 use crate::shared::*;
 
-/// A database whose duties only `maintain` does, with queue `q`.
+/// Returns a database in which only `maintain` does the duties, with queue `q`.
 pub fn database() -> (Database, Client) {
     let (database, mut client) =
         Database::without_worker().with_queue("q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
@@ -10,7 +10,7 @@ pub fn database() -> (Database, Client) {
     (database, client)
 }
 
-/// Does the duties until the successors of all jobs ended one by one were served.
+/// Does the duties until the successors of all jobs that ended one by one are served.
 pub fn maintain(client: &mut Client) {
     let before = client.enqueue("witness");
     let held: i64 = client.value(&format!("SELECT queue.enqueue('witness', after => '{{{before}}}', upon => 'ended')"));
@@ -19,8 +19,8 @@ pub fn maintain(client: &mut Client) {
     client.run(&format!("SELECT queue.cancel({held})"));
 }
 
-/// Does the duties until the successors of all purged and dropped jobs were served. The duty may pause first, and
-/// serves single ends meanwhile.
+/// Does the duties until the successors of all purged and dropped jobs are served. The duty may pause first. Meanwhile
+/// it serves single ends.
 pub fn maintain_everything(client: &mut Client) {
     create(client, "gone", "");
     let before = client.enqueue("gone");
@@ -30,7 +30,7 @@ pub fn maintain_everything(client: &mut Client) {
     client.run(&format!("SELECT queue.cancel({held})"));
 }
 
-/// Enqueues a job after these.
+/// Enqueues a job after these jobs.
 pub fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
     client.query_one("SELECT queue.enqueue('q', after => $1, upon => $2)", &[&jobs, &upon]).unwrap().get(0)
 }
@@ -38,7 +38,7 @@ pub fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
 /// Ends a waiting job in the given way.
 pub fn end(client: &mut Client, job: i64, how: &str) {
     if how == "skipped" {
-        // A job is cancelled by the cancel of its predecessor.
+        // A skipped job ends by the cancellation of its predecessor.
         return;
     }
     if how == "cancelled" {
@@ -55,7 +55,7 @@ pub fn end(client: &mut Client, job: i64, how: &str) {
     });
 }
 
-/// A job that can end as `how`, and the predecessor that it needs for that, if any.
+/// Makes a job that can end as `how`. Also returns the predecessor that it needs for that, if any.
 fn predecessor(client: &mut Client, how: &str) -> (i64, Option<i64>) {
     if how == "expired" {
         return (client.value("SELECT queue.enqueue('q', start_within => '1 ms')"), None);
@@ -67,7 +67,7 @@ fn predecessor(client: &mut Client, how: &str) -> (i64, Option<i64>) {
     (client.enqueue("q"), None)
 }
 
-/// Lets a predecessor end, unless that happens by itself.
+/// Ends a predecessor unless it ends by itself.
 fn end_predecessor(client: &mut Client, (job, first): (i64, Option<i64>), how: &str) {
     match first {
         Some(first) => {
@@ -80,7 +80,7 @@ fn end_predecessor(client: &mut Client, (job, first): (i64, Option<i64>), how: &
     }
 }
 
-/// For each kind of end: what becomes of the successor under each condition.
+/// For each kind of end: the state of the successor under each condition.
 const TABLE: [(&str, [(&str, &str); 4]); 5] = [
     ("completed", [("completed", "ready"), ("any", "ready"), ("failed", "skipped"), ("ended", "ready")]),
     ("dead", [("completed", "held"), ("any", "held"), ("failed", "ready"), ("ended", "ready")]),
@@ -90,13 +90,13 @@ const TABLE: [(&str, [(&str, &str); 4]); 5] = [
 ];
 
 #[test]
-fn each_end_makes_of_what_is_after_it_what_the_table_says() {
+fn each_end_of_a_predecessor_releases_or_skips_its_successor_as_the_table_says() {
     let (_database, mut client) = database();
     for (how, row) in TABLE {
         for (upon, becomes) in row {
             let before = predecessor(&mut client, how);
             let held = after(&mut client, &[before.0], upon);
-            // Only an end keeps a job from expiring.
+            // A job that is to expire may already have expired.
             if how != "expired" {
                 maintain(&mut client);
                 assert_eq!(client.state(held), "held", "after {how}, upon {upon}: it has not ended yet");
@@ -113,7 +113,7 @@ fn each_end_makes_of_what_is_after_it_what_the_table_says() {
 }
 
 #[test]
-fn a_job_that_is_enqueued_after_an_end_fares_as_if_that_had_come_a_moment_later() {
+fn an_enqueue_after_the_end_of_its_predecessor_has_the_same_result_as_before_it() {
     let (_database, mut client) = database();
     for (how, row) in TABLE {
         for (upon, becomes) in row {
@@ -130,7 +130,7 @@ fn a_job_that_is_enqueued_after_an_end_fares_as_if_that_had_come_a_moment_later(
     }
 }
 
-/// Enqueues a job that runs after this delay unless these jobs have ended before.
+/// Enqueues a job that runs after this delay unless this job has ended well before.
 pub fn overdue(client: &mut Client, job: i64, delay: &str) -> i64 {
     client.value(&format!("SELECT queue.enqueue('q', after => '{{{job}}}', upon => 'overdue', delay => '{delay}')"))
 }
@@ -189,7 +189,7 @@ fn an_overdue_job_runs_at_its_time_unless_all_has_ended_well_before() {
 }
 
 #[test]
-fn of_several_jobs_all_count() {
+fn all_of_several_predecessors_count() {
     let (_database, mut client) = database();
     for (upon, ends, becomes) in [
         ("completed", ["completed", "completed"], ["held", "ready"]),
@@ -221,7 +221,7 @@ fn of_several_jobs_all_count() {
 }
 
 #[test]
-fn a_chain_of_one_transaction_runs_in_its_order() {
+fn a_chain_of_one_transaction_runs_in_order() {
     let (_database, mut client) = database();
     client.run("BEGIN");
     let mut jobs = vec![client.enqueue("q")];
@@ -236,7 +236,7 @@ fn a_chain_of_one_transaction_runs_in_its_order() {
         assert_eq!(claimed.iter().map(|(_, job)| *job).collect::<Vec<_>>(), [*job]);
         client.run(&format!("SELECT queue.complete({})", claimed[0].0));
     }
-    // As above, but the first predecessor is cancelled: each cancel skips the next successor.
+    // The same for a chain of cancellations: each cancelled job skips the next successor.
     let first = client.enqueue("q");
     let mut last = first;
     for _ in 0..5 {
@@ -250,7 +250,7 @@ fn a_chain_of_one_transaction_runs_in_its_order() {
 }
 
 #[test]
-fn a_dead_predecessor_that_is_retried_carries_everything_on() {
+fn a_retry_of_a_dead_predecessor_lets_its_successors_go_on() {
     let (_database, mut client) = database();
     let before = client.enqueue("q");
     let held = after(&mut client, &[before], "completed");
@@ -272,7 +272,7 @@ fn a_dead_predecessor_that_is_retried_carries_everything_on() {
 }
 
 #[test]
-fn an_edge_is_met_once() {
+fn a_completion_of_a_predecessor_counts_for_good() {
     let (_database, mut client) = database();
     let jobs = [client.enqueue("q"), client.enqueue("q")];
     let held = after(&mut client, &jobs, "completed");
@@ -288,7 +288,7 @@ fn an_edge_is_met_once() {
 }
 
 #[test]
-fn a_held_job_keeps_what_it_was_given() {
+fn a_held_job_keeps_its_options() {
     let (_database, mut client) = database();
     create(&mut client, "stages", "stages => '{a, b}', max_waiting => 1");
     let before = client.enqueue("q");
@@ -332,7 +332,7 @@ fn a_held_job_keeps_what_it_was_given() {
 }
 
 #[test]
-fn many_and_batch_take_it_too() {
+fn enqueue_many_and_enqueue_batch_take_after() {
     let (_database, mut client) = database();
     let before = client.enqueue("q");
     let held: Vec<i64> = client.column(&format!(
@@ -349,7 +349,7 @@ fn many_and_batch_take_it_too() {
 }
 
 #[test]
-fn what_is_wrong_with_after_is_said() {
+fn wrong_values_of_after_are_refused_with_a_reason() {
     let (_database, mut client) = database();
     let before = client.enqueue("q");
     let mut fails = |arguments: &str, code: &str| {
@@ -366,10 +366,10 @@ fn what_is_wrong_with_after_is_said() {
     let prepared = format!("BEGIN; SELECT queue.enqueue('q', after => '{{{before}}}'); PREPARE TRANSACTION 'after'");
     client.refused(&prepared, "0A000");
     client.run("ROLLBACK");
-    // An empty array means no predecessors.
+    // An empty array names no predecessors.
     let job: i64 = client.value("SELECT queue.enqueue('q', after => '{}')");
     assert_eq!(client.state(job), "ready");
-    // A predecessor that is rolled back takes its successors along.
+    // If a predecessor is rolled back, its successors are rolled back with it.
     client.run("BEGIN; SAVEPOINT s");
     let gone = client.enqueue("q");
     client.run("ROLLBACK TO s");
@@ -378,7 +378,7 @@ fn what_is_wrong_with_after_is_said() {
 }
 
 #[test]
-fn it_takes_a_privilege_on_the_predecessors_queue() {
+fn after_needs_a_privilege_on_the_predecessors_queue() {
     let (database, mut client) = database();
     create(&mut client, "other", "");
     client.run(&format!("CREATE ROLE after_{0} LOGIN; SELECT queue.grant('q', 'after_{0}', 'produce')", database.name));
@@ -401,7 +401,7 @@ fn it_takes_a_privilege_on_the_predecessors_queue() {
 }
 
 #[test]
-fn what_waits_can_be_changed_while_it_is_held() {
+fn a_held_job_can_be_changed() {
     let (_database, mut client) = database();
     let before = client.enqueue("q");
     let held = after(&mut client, &[before], "completed");
@@ -489,7 +489,7 @@ fn no_successor_is_stranded_or_runs_twice_in_any_order_of_commits() {
 }
 
 #[test]
-fn thousands_are_released_at_once() {
+fn thousands_of_successors_are_released_together() {
     let (_database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     let before = client.enqueue("q");
     client.run(&format!(
@@ -508,11 +508,11 @@ fn thousands_are_released_at_once() {
 }
 
 #[test]
-fn a_hand_over_is_not_missed_in_any_window() {
+fn a_successor_is_released_in_each_race_with_the_end_of_its_predecessor() {
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "living", "");
-    // A fault point holds one of two sessions while the other one works. The job may already be after the same
-    // predecessor: then the session that ends the predecessor releases it.
+    // A fault point holds one of two sessions while the other one works. The job may already wait for the same
+    // predecessor. In that case the session that ends the predecessor releases it.
     let windows = [
         ("enqueue", "after.announced"),
         ("enqueue", "after.looked"),

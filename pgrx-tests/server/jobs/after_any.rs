@@ -4,7 +4,7 @@ use crate::jobs::after::{after, database, end, maintain};
 use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
-/// A flow with members in `q` that goes on to queue `witness` when its first member completes.
+/// Makes a flow with members in `q`. It goes on to queue `witness` when its first member completes.
 fn flow_of(client: &mut Client, count: usize) -> (i64, Vec<i64>) {
     client.run("BEGIN");
     let flow = client.value("SELECT queue.enqueue_flow('witness', runs => true, upon => 'any')");
@@ -14,13 +14,13 @@ fn flow_of(client: &mut Client, count: usize) -> (i64, Vec<i64>) {
     (flow, members)
 }
 
-/// Claims jobs of `q`. Returns their attempts, in the order of the jobs.
+/// Claims jobs of `q`. Returns their attempts in the order of the jobs.
 fn claim_all(client: &mut Client) -> Vec<i64> {
     client.column("SELECT id FROM queue.claim('q', 1000) ORDER BY job_id")
 }
 
 #[test]
-fn the_commit_of_the_first_completion_releases_it_and_the_others_run_on() {
+fn the_commit_of_the_first_completion_releases_the_successor_and_the_others_run_on() {
     let (_database, mut client) = database();
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 3)");
     let held = after(&mut client, &jobs, "any");
@@ -29,7 +29,7 @@ fn the_commit_of_the_first_completion_releases_it_and_the_others_run_on() {
     client.run(&format!("BEGIN; SELECT queue.complete({}); ROLLBACK", ids[1]));
     maintain(&mut client);
     assert_eq!(client.state(held), "held", "its end was rolled back");
-    // The release needs no duty.
+    // The commit itself releases the job, without a duty.
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     assert_eq!(client.state(held), "ready");
     assert_eq!((client.state(jobs[0]), client.state(jobs[2])), ("running".into(), "running".into()));
@@ -48,7 +48,7 @@ fn the_commit_of_the_first_completion_releases_it_and_the_others_run_on() {
 }
 
 #[test]
-fn what_has_ended_before_the_enqueue_counts() {
+fn completions_before_the_enqueue_count() {
     let (_database, mut client) = database();
     let ended = |client: &mut Client, how: &str| {
         let job: i64 = client.value("SELECT queue.enqueue('q', priority => -1)");
@@ -85,7 +85,7 @@ fn what_has_ended_before_the_enqueue_counts() {
 }
 
 #[test]
-fn a_death_is_no_completion_and_a_retry_may_still_bring_one() {
+fn a_death_is_not_a_completion_and_a_retry_may_still_bring_one() {
     let (_database, mut client) = database();
     let jobs = [client.enqueue("q"), client.enqueue("q")];
     let held = after(&mut client, &jobs, "any");
@@ -101,12 +101,12 @@ fn a_death_is_no_completion_and_a_retry_may_still_bring_one() {
     client.run(&format!("SELECT queue.retry({})", jobs[0]));
     end(&mut client, jobs[0], "completed");
     assert_eq!(client.state(held), "ready");
-    // A cancel of the waiting job and of its successors works as for any held job.
+    // A cancellation of the waiting job and of its successors works as for any held job.
     client.run(&format!("SELECT queue.cancel({next})"));
     end(&mut client, held, "completed");
     maintain(&mut client);
     assert_eq!(client.state(next), "cancelled");
-    // If the dead predecessor is no longer known, no predecessor can complete.
+    // If the dead predecessor is not known any more, no predecessor can complete.
     let jobs = [client.enqueue("q"), client.enqueue("q")];
     let held = after(&mut client, &jobs, "any");
     end(&mut client, jobs[0], "cancelled");
@@ -118,7 +118,7 @@ fn a_death_is_no_completion_and_a_retry_may_still_bring_one() {
 }
 
 #[test]
-fn a_batch_of_completions_releases_what_waits_for_any_of_them() {
+fn a_batch_of_completions_releases_jobs_that_wait_for_any_of_them() {
     let (_database, mut client) = database();
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 40)");
     let pairs: Vec<i64> = jobs.chunks(2).map(|pair| after(&mut client, pair, "any")).collect();
@@ -159,7 +159,7 @@ fn a_batch_of_completions_releases_what_waits_for_any_of_them() {
 }
 
 #[test]
-fn it_is_released_once_whichever_of_its_predecessors_come_first_together() {
+fn a_job_is_released_once_when_several_predecessors_complete_at_the_same_time() {
     const SESSIONS: usize = 8;
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour', max_attempts => 1");
     create(&mut client, "f", "lease => '1 hour'");
@@ -221,7 +221,7 @@ fn a_flow_goes_on_at_its_first_completed_member() {
     let ids = claim_all(&mut client);
     client.run(&format!("SELECT queue.fail({}, 'no')", ids[0]));
     stays(&mut client, flow, "held");
-    // Neither the first nor the last living member.
+    // The completed member is neither the first nor the last living one.
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     becomes(&mut client, flow, "ready");
     assert_eq!(client.state(members[2]), "running");
@@ -260,13 +260,13 @@ fn members_that_come_later_count_and_an_open_flow_waits_for_its_seal() {
     let (database, mut client) = database();
     let (flow, members) = flow_of(&mut client, 1);
     stays(&mut client, flow, "held");
-    // A member that is added later completes before the duty looks.
+    // A member that is added later completes before the duty runs.
     client.run(&format!("SELECT queue.enqueue('q', priority => -1, flow => {flow})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     becomes(&mut client, flow, "ready");
     assert_eq!(client.state(members[0]), "ready");
     client.run("SELECT queue.complete(id) FROM queue.claim('witness'); SELECT queue.purge('q')");
-    // A member in an open transaction holds the flow up, and counts when it has completed.
+    // A member in an open transaction holds the flow up. It counts after it has completed.
     let (flow, members) = flow_of(&mut client, 1);
     let mut other = database.connect();
     other.run("BEGIN");
@@ -320,7 +320,7 @@ fn a_suspended_job_goes_on_at_its_first_completed_member() {
     client.check();
 }
 
-/// Two processes serve the same flow by turns. Neither misses an end that only the other one was told of.
+/// Two processes serve the same flow in turn. Neither misses an end that only the other one was notified of.
 #[test]
 fn processes_that_take_turns_at_a_flow_miss_no_end_of_its_members() {
     let (database, mut one) = database();
@@ -338,12 +338,13 @@ fn processes_that_take_turns_at_a_flow_miss_no_end_of_its_members() {
             "dead" => format!("SELECT queue.fail({}, 'no')", ids[1]),
             _ => format!("SELECT queue.complete({})", ids[1]),
         });
-        // The other process takes the end, and may leave the flow to this process.
+        // The other process serves the end, or it leaves the flow to this process.
         other.run("SELECT queue.maintain()");
         becomes(&mut one, flow, "ready");
         one.run("SELECT queue.complete(id) FROM queue.claim('witness')");
     }
-    // The other process is told of the completion but cannot act: a transaction that adds a member holds the flow up.
+    // The other process is notified of the completion but cannot act, because a transaction that adds a member holds
+    // the flow up.
     let (flow, _) = flow_of(&mut one, 3);
     stays(&mut one, flow, "held");
     let ids = claim_all(&mut one);
@@ -375,10 +376,10 @@ fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() 
     cluster.restart_immediate();
     let mut client = cluster.connect();
     assert_eq!((client.state(first), client.state(second)), ("held".into(), "held".into()));
-    // Neither the first nor the newest member of the flow.
+    // This is neither the first nor the newest member of the flow.
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     wait::until_true("the flow goes on", || client.state(first) == "ready");
-    // A member that completed while no worker ran.
+    // A member completes while no worker runs.
     client.switch_worker_off();
     client.run(&format!("SELECT queue.retry({0})", members[0]));
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
@@ -391,7 +392,7 @@ fn a_flow_outlives_crashes_moves_and_history_until_its_first_member_completes() 
 }
 
 #[test]
-fn the_last_member_may_end_while_its_flow_is_looked_at() {
+fn the_last_member_may_end_while_the_duty_looks_at_its_flow() {
     for (upon, end) in [
         ("any", "SELECT queue.complete({id})"),
         ("any", "SELECT queue.complete({id}), queue.drop('last', force => true)"),

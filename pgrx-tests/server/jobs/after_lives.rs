@@ -5,7 +5,7 @@ use crate::shared::*;
 use crate::storage::segments::cluster;
 
 #[test]
-fn a_dropped_queue_skips_what_is_after_its_jobs() {
+fn a_dropped_queue_skips_the_successors_of_its_jobs() {
     let (_database, mut client) = database();
     create(&mut client, "other", "");
     let before = client.enqueue("other");
@@ -22,7 +22,7 @@ fn a_dropped_queue_skips_what_is_after_its_jobs() {
 }
 
 #[test]
-fn held_jobs_move_with_what_they_are_after() {
+fn held_jobs_move_together_with_their_predecessors() {
     let cluster = cluster(&["pg_queue.segment_age = 3600"]);
     let mut client = cluster.connect();
     create(&mut client, "brief", "retention => '0', lease => '1 hour'");
@@ -48,7 +48,7 @@ fn held_jobs_move_with_what_they_are_after() {
 }
 
 #[test]
-fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
+fn a_restart_and_a_crash_leave_no_job_held_without_reason() {
     let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     client.run("SELECT queue.create('q', max_attempts => 1, lease => '1 hour', backoff_base => '0')");
     let mut expected = Vec::new();

@@ -14,7 +14,7 @@ fn wait_for(client: &mut Client, job: i64, state: &str) {
 }
 
 #[test]
-fn after_an_outage_the_retry_of_the_dead_carries_all_chains_on() {
+fn after_an_outage_the_retry_of_dead_jobs_lets_all_chains_go_on() {
     const CHAINS: i64 = 4_000;
     let (_database, mut client) =
         Database::new().with_queue("q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
@@ -67,11 +67,11 @@ fn the_release_may_end_at_each_of_its_points() {
             let fault = cluster.fault(point, action);
             let mut statements = vec!["SELECT count(queue.complete(id)) FROM queue.claim('q', 2)"];
             if point == "release.begun" {
-                // After a purge the worker looks at all held jobs, for it is not told which jobs were purged.
+                // After a purge the worker looks at all held jobs, because it does not learn which jobs were purged.
                 statements.extend(["SELECT queue.enqueue('other')", "SELECT queue.purge('other')"]);
             }
             for sql in statements {
-                // The crash may come before the answer. The fault point lies after the commit.
+                // The crash may come before the answer, because the fault point is after the commit.
                 if let Err(e) = client.batch_execute(sql) {
                     assert_eq!(
                         (action, e.as_db_error().is_none_or(|e| e.code().code().starts_with("57P"))),
@@ -108,7 +108,7 @@ fn the_release_may_end_at_each_of_its_points() {
 }
 
 #[test]
-fn a_dump_takes_held_jobs_along() {
+fn a_dump_contains_held_jobs() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
@@ -122,7 +122,7 @@ fn a_dump_takes_held_jobs_along() {
     wait::until_true("what was handed over is served", || {
         client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0
     });
-    // A successor that no process has served when the dump is taken.
+    // No process has served this successor when the dump is taken.
     let served_there = after(&mut client, &jobs[..1], "completed");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     let file = cluster.dir().join("dump").display().to_string();
@@ -140,7 +140,7 @@ fn a_dump_takes_held_jobs_along() {
     }
     assert_eq!(copy.value::<String>(&format!("SELECT upon FROM queue.job({first})")), "any");
     copy.run(&format!("SELECT queue.retry({})", jobs[2]));
-    // In the order of their ids: two predecessors, the retried job, and the released jobs.
+    // The jobs in the order of their ids: two predecessors, the retried job, and the released jobs.
     wait::until_true("all but one that is cancelled have run", || {
         copy.run("SELECT count(queue.complete(id)) FROM queue.claim('q') WHERE true");
         copy.state(cleanup) == "completed"
@@ -154,13 +154,13 @@ fn a_dump_takes_held_jobs_along() {
 }
 
 #[test]
-fn a_look_at_everything_finds_each_kind_of_predecessor() {
+fn a_look_at_all_held_jobs_finds_each_kind_of_predecessor() {
     let cluster = segments::cluster(&["pg_queue.segment_age = 3600"]);
     let mut client = cluster.connect();
     create(&mut client, "p", "lease => '1 hour', backoff_base => '0', max_attempts => 2");
     create(&mut client, "filler", "retention => '0', lease => '1 hour'");
-    // For each case: what is done with a job, what this makes of its successor, and what ends the job if it lives. `@`
-    // is the job, `#` its attempt.
+    // For each case: what is done with a job, the resulting state of its successor, and the call that ends the job if
+    // it lives. `@` is the job, `#` its attempt.
     let kinds = [
         ("", "held", "SELECT queue.cancel(@)"),
         ("SELECT queue.reprioritize(@, 5)", "held", "SELECT queue.cancel(@)"),
@@ -183,7 +183,7 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
     ];
     let make = |client: &mut Client| -> Vec<(i64, i64)> {
         let act = |(n, (does, ..)): (usize, &(&str, &str, &str))| {
-            // The claim takes the newest job.
+            // The newest job has the smallest priority, so the claim takes it.
             let (job, mut id): (i64, i64) = (client.value(&format!("SELECT queue.enqueue('p', priority => -{n})")), 0);
             for sql in does.split("; ").filter(|sql| !sql.is_empty()) {
                 match sql {
@@ -197,7 +197,7 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
     };
     for has_moved in [false, true] {
         let jobs = make(&mut client);
-        // The session that enqueues their successors ends before any process looks.
+        // The worker is off, so no process has looked when the session that enqueues the successors ends.
         client.switch_worker_off();
         let held: Vec<i64> = jobs.iter().map(|(job, _)| after(&mut client, &[*job], "completed")).collect();
         client.run("ALTER DATABASE postgres RESET pg_queue.worker");

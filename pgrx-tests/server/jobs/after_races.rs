@@ -1,11 +1,11 @@
-//! Predecessors under load: many last predecessors, ends against enqueues, more jobs than memory lists.
+//! Predecessors under load: many last predecessors, ends at the same time as enqueues, more jobs than memory lists.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
 use crate::shared::*;
 
-/// The number from the environment variable, for a run by hand, or the usual number.
+/// Returns the number in the environment variable, which is for a run by hand, or else the usual number.
 fn many(variable: &str, usually: u64) -> u64 {
     random::number(variable).unwrap_or(usually)
 }
@@ -19,7 +19,7 @@ fn the_last_of_sixty_four_predecessors_releases_once() {
     create(&mut client, "p", "lease => '1 hour'");
     create(&mut client, "q", "lease => '1 hour'");
     let barrier = Barrier::new(SESSIONS + 1);
-    // The attempts that each session has to end. A negative id ends all rounds.
+    // Each session gets the attempts that it has to end. A negative id ends all rounds.
     let (tasks, inboxes): (Vec<_>, Vec<_>) = (0..SESSIONS).map(|_| mpsc::channel::<i64>()).unzip();
     let failures = AtomicU64::new(0);
     let seed = random::seed("the_last_of_sixty_four");
@@ -40,7 +40,7 @@ fn the_last_of_sixty_four_predecessors_releases_once() {
                     }
                     sql += &format!("; {complete}; RELEASE s; COMMIT");
                     barrier.wait();
-                    // The session must come to the barrier again whatever happens.
+                    // The session must reach the barrier again even after an error.
                     if let Err(e) = session.batch_execute(&sql) {
                         eprintln!("{sql}: {e:?}");
                         failures.fetch_add(1, Ordering::Relaxed);
@@ -92,7 +92,7 @@ fn claim_and_complete(client: &mut Client, queue: &str, most: usize) -> Vec<i64>
     client.query(&sql, &[]).expect("a claim").iter().map(|row| row.get(0)).collect()
 }
 
-/// Busy-waits, since a sleep would be longer than the windows.
+/// Waits in a loop, because a sleep would last longer than the race conditions.
 fn spin(random: &mut Random, most: u64) {
     let until = Instant::now() + Duration::from_micros(random.below(most + 1));
     while Instant::now() < until {
@@ -101,7 +101,7 @@ fn spin(random: &mut Random, most: u64) {
 }
 
 #[test]
-fn an_enqueue_and_the_end_that_it_races_with_meet() {
+fn no_successor_is_stranded_when_its_enqueue_races_with_an_end() {
     const PARTNERS: u64 = 8;
     const BATCH: u64 = 50;
     let pairs = many("QUEUE_AFTER_PAIRS", 8_000).next_multiple_of(PARTNERS * BATCH);
@@ -113,7 +113,8 @@ fn an_enqueue_and_the_end_that_it_races_with_meet() {
         for n in 0..PARTNERS {
             let (tell, told) = mpsc::channel::<(i64, &str)>();
             let database = &database;
-            // One session ends the jobs after which another one enqueues. Either may be late, or roll back first.
+            // One session ends the jobs after which another session enqueues. Either session may be late or roll back
+            // first.
             scope.spawn(move || {
                 let mut random = Random::new(seed + n);
                 let mut session = database.connect();
@@ -176,13 +177,13 @@ fn an_enqueue_and_the_end_that_it_races_with_meet() {
 }
 
 #[test]
-fn more_than_memory_lists_may_be_handed_over_at_once() {
+fn more_ends_than_memory_lists_may_commit_together() {
     const JOBS: usize = 4_500;
     let (database, mut client) = Database::without_worker().with_queue("p", "lease => '1 hour'");
     create(&mut client, "q", "lease => '1 hour'");
     let states = "(SELECT held = $h AND ready = $r FROM queue.stats WHERE queue_name = 'q')";
     let are = |held: usize, ready: usize| states.replace("$h", &held.to_string()).replace("$r", &ready.to_string());
-    // Each database has its own list: no other test disturbs this one.
+    // Each database has its own list, so no other test disturbs this one.
     let enqueue = format!(
         "WITH p AS (SELECT job_id FROM queue.enqueue_many('p', array_fill('1'::jsonb, ARRAY[{JOBS}])) AS p (job_id))
          SELECT count(queue.enqueue('q', after => ARRAY[job_id])) FROM p"
@@ -191,7 +192,7 @@ fn more_than_memory_lists_may_be_handed_over_at_once() {
     client.run(&enqueue);
     client.maintain_until("(SELECT bool_and(did = 0) FROM queue.maintain() WHERE duty = 'release')");
     assert!(client.value::<bool>(&format!("SELECT {}", are(JOBS, 0))));
-    // The commit of the ends fills it, too.
+    // The commit of the ends also fills the list.
     client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('p', {JOBS})))"));
     client.maintain_until(&are(0, JOBS));
     // Enqueues and ends both commit while the worker looks at all held jobs.

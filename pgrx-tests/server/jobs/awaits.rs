@@ -1,4 +1,4 @@
-//! `CALL queue.await`: what wakes it, what it returns, what it holds and what it refuses.
+//! `CALL queue.await`: what wakes it, what it returns, which locks it holds, and which calls it refuses.
 
 use std::thread::JoinHandle;
 
@@ -21,7 +21,7 @@ impl Awaiter {
         Self { pid, thread }
     }
 
-    /// Starts to wait in this session. Returns when the session sleeps.
+    /// Begins to wait in this session. Returns when the session sleeps.
     fn with(client: Client, job: i64, observer: &mut Client) -> Self {
         let awaiter = Self::begin(client, job);
         wait_asleep(observer, awaiter.pid);
@@ -44,7 +44,7 @@ impl Awaiter {
 }
 
 fn call(client: &mut Client, job: i64, timeout: &str) -> Answer {
-    // By the simple protocol the result comes as text.
+    // In the simple protocol the result comes as text.
     let messages = client.simple_query(&format!("CALL queue.await({job}, '{timeout}')"))?;
     let row = messages.iter().find_map(|message| match message {
         postgres::SimpleQueryMessage::Row(row) => Some(row),
@@ -55,9 +55,10 @@ fn call(client: &mut Client, job: i64, timeout: &str) -> Answer {
 }
 
 #[test]
-fn every_end_wakes_it() {
+fn every_end_of_the_job_wakes_await() {
     let (mut client, q) = queue("max_attempts => 1");
-    // For each case: what is done with the job ($j) and its attempt ($i) first, what ends the job, and its final state.
+    // For each case: statements before the end ($j is the job, $i its attempt), the statement that ends the job, and
+    // its final state.
     for (before, end, state) in [
         ("", "SELECT queue.complete($i)", "completed"),
         ("", "SELECT queue.complete_many(ARRAY[$i])", "completed"),
@@ -93,7 +94,7 @@ fn every_end_wakes_it() {
         assert_eq!(awaiter.state(), state, "{before}; {end}");
         assert_eq!(client.state(job), state, "{before}; {end}");
     }
-    // The worker skips the job.
+    // The release duty skips the job.
     let first = client.enqueue(&q);
     let second: i64 = client.value(&format!("SELECT queue.enqueue('{q}', after => '{{{first}}}')"));
     let awaiter = Awaiter::new(second);
@@ -102,13 +103,13 @@ fn every_end_wakes_it() {
 }
 
 #[test]
-fn what_is_no_end_lets_it_sleep_on() {
+fn other_changes_of_the_job_do_not_wake_await() {
     let (mut client, q) = queue("max_attempts => 1, backoff_base => '0', stages => '{a,b}'");
     let job = client.enqueue(&q);
     let other = client.enqueue(&q);
     let id = client.claim(&q);
     let awaiter = Awaiter::new(job);
-    // A death counts as none if it is undone before the session looks.
+    // If a death is undone before the session looks, the session sleeps on.
     server().signal("STOP", awaiter.pid);
     client.run(&format!("SELECT queue.fail({id}, 'no'); SELECT queue.cancel({other})"));
     client.run(&format!("SELECT queue.retry({job})"));
@@ -127,7 +128,7 @@ fn what_is_no_end_lets_it_sleep_on() {
 }
 
 #[test]
-fn it_says_what_the_job_is_doing_when_the_time_is_over() {
+fn await_returns_the_state_of_the_job_after_the_timeout() {
     let (mut client, q) = queue("backoff_base => '1 day'");
     let job = client.enqueue(&q);
     let is = |state: &str, client: &mut Client| {
@@ -144,7 +145,7 @@ fn it_says_what_the_job_is_doing_when_the_time_is_over() {
     assert_eq!(call(&mut client, later, "0").unwrap().0, "scheduled");
     let held: i64 = client.value(&format!("SELECT queue.enqueue('{q}', after => '{{{job}}}')"));
     assert_eq!(call(&mut client, held, "0").unwrap().0, "held");
-    // `max_wait` does not limit the call, but the remaining `statement_timeout` does.
+    // `max_wait` does not limit the call. A shorter `statement_timeout` does.
     client.run("SET pg_queue.max_wait = '1 ms'");
     let begun = Instant::now();
     call(&mut client, held, "150 ms").unwrap();
@@ -156,11 +157,11 @@ fn it_says_what_the_job_is_doing_when_the_time_is_over() {
 }
 
 #[test]
-fn of_a_job_that_has_ended_it_returns_the_result_at_once() {
+fn await_returns_the_result_of_an_ended_job_immediately() {
     let cluster = segments::cluster(&["pg_queue.segment_age = 3600"]);
     let mut client = cluster.connect();
     let job = client.enqueue("q");
-    // A result that is stored outside its row.
+    // The result is stored outside its row.
     let large = "SELECT jsonb_agg(md5(n::text)) FROM generate_series(1, 3000) AS n";
     client.run(&format!("SELECT queue.complete(id, ({large})) FROM queue.claim('q')"));
     let large: String = client.value(&format!("SELECT ({large})::text"));
@@ -183,7 +184,7 @@ fn of_a_job_that_has_ended_it_returns_the_result_at_once() {
 }
 
 #[test]
-fn it_sleeps_without_snapshot_transaction_id_and_lock() {
+fn await_sleeps_without_snapshot_transaction_id_and_lock() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let awaiter = Awaiter::new(job);
@@ -199,7 +200,7 @@ fn it_sleeps_without_snapshot_transaction_id_and_lock() {
 }
 
 #[test]
-fn each_of_many_is_woken_by_the_end_of_its_own_job() {
+fn each_of_many_sessions_is_woken_by_the_end_of_its_own_job() {
     let (cluster, mut client) = Cluster::new().conf("max_connections = 160").start_with_database("app");
     client.run("SELECT queue.create('q')");
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 21)");
@@ -230,7 +231,7 @@ fn each_of_many_is_woken_by_the_end_of_its_own_job() {
 }
 
 #[test]
-fn the_end_of_a_session_that_waits_is_the_end_of_its_wait_only() {
+fn the_end_of_a_waiting_session_ends_no_other_wait() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let others = [Awaiter::new(job), Awaiter::new(job)];
@@ -240,7 +241,7 @@ fn the_end_of_a_session_that_waits_is_the_end_of_its_wait_only() {
         let e = awaiter.answer().unwrap_err();
         assert!(error::code(&e) == code || (code == "57P01" && e.is_closed()), "{e:?}");
     }
-    // A session that is terminated when it is woken.
+    // The session is terminated while it is woken.
     let awaiter = Awaiter::new(job);
     server().signal("STOP", awaiter.pid);
     client.run(&format!("SELECT queue.cancel({job})"));
@@ -253,7 +254,7 @@ fn the_end_of_a_session_that_waits_is_the_end_of_its_wait_only() {
 }
 
 #[test]
-fn a_restart_ends_it_with_an_error() {
+fn a_restart_ends_await_with_an_error() {
     let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
     client.run("SELECT queue.create('q')");
     let job = client.enqueue("q");
@@ -274,7 +275,7 @@ fn a_restart_ends_it_with_an_error() {
 }
 
 #[test]
-fn an_end_is_not_missed_in_any_window() {
+fn await_misses_no_end_in_any_race() {
     let (mut client, q) = queue("");
     for (point, holds_ender) in [("await.begun", false), ("await.looked", false), ("commit.visible", true)] {
         let job = client.enqueue(&q);
@@ -303,7 +304,7 @@ fn an_end_is_not_missed_in_any_window() {
 }
 
 #[test]
-fn what_makes_its_job_vanish_wakes_it() {
+fn await_is_woken_when_its_job_is_removed() {
     let (mut client, q) = queue("");
     let awaiter = Awaiter::new(client.enqueue(&q));
     client.run(&format!("SELECT queue.drop('{q}', force => true)"));
@@ -316,7 +317,7 @@ fn what_makes_its_job_vanish_wakes_it() {
 }
 
 #[test]
-fn it_sleeps_through_what_leaves_the_database_dormant() {
+fn await_sleeps_while_the_database_is_dormant() {
     let (database, mut client) = Database::new().with_queue("q", "");
     let job = client.enqueue("q");
     let awaiter = Awaiter::with(database.connect(), job, &mut client);
@@ -328,7 +329,7 @@ fn it_sleeps_through_what_leaves_the_database_dormant() {
 }
 
 #[test]
-fn what_it_refuses() {
+fn await_refuses_wrong_calls() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let attempt = client.claim(&q);
@@ -359,7 +360,7 @@ fn what_it_refuses() {
 }
 
 #[test]
-fn a_result_is_shown_to_those_that_may_read_jobs() {
+fn await_shows_results_only_to_roles_that_may_read_jobs() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     client.run(&format!("CREATE ROLE awaits_{q} LOGIN"));
@@ -378,7 +379,7 @@ fn a_result_is_shown_to_those_that_may_read_jobs() {
     let job = client.enqueue(&q);
     client.run(&format!("SELECT queue.grant('{q}', 'awaits_{q}', 'produce')"));
     let awaiter = Awaiter::with(other, job, &mut client);
-    // A session that lost its right while it slept does not see the result.
+    // A session that lost its privilege while it slept does not see the result.
     client.run(&format!("SELECT queue.revoke('{q}', 'awaits_{q}', 'produce')"));
     client.run(&format!("SELECT queue.cancel({job})"));
     assert_eq!(error::code(&awaiter.answer().unwrap_err()), "42501");

@@ -2,13 +2,13 @@
 
 use crate::shared::*;
 
-/// Selects `expression` of the newest job of a queue.
+/// Returns `expression` for the newest job of a queue.
 fn newest(q: &str, expression: &str) -> String {
     format!("SELECT ({expression})::text FROM queue.jobs WHERE queue_name = '{q}' ORDER BY job_id DESC LIMIT 1")
 }
 
 #[test]
-fn a_job_that_dies_is_copied_with_what_it_died_of() {
+fn a_dead_letter_has_the_error_of_the_dead_job() {
     let (mut client, dead) = queue("");
     let (_, q) = queue(&format!(
         "dead_letter => '{dead}', stages => '{{a, b}}', max_attempts => 2, backoff_base => '0', lease => '1 hour'"
@@ -25,7 +25,7 @@ fn a_job_that_dies_is_copied_with_what_it_died_of() {
     client.run(&format!("SELECT queue.fail({id}, 'once')"));
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{dead}')")), 0, "it is not dead yet");
     let id = client.claim(&q);
-    // The copy commits, or is rolled back, with the worker's own transaction.
+    // The worker's transaction commits the copy or rolls it back.
     client.run(&format!("BEGIN; SELECT queue.fail({id}, 'the \"last\" time'); ROLLBACK"));
     assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE queue_name = '{dead}'")), 0);
     client.run(&format!("SELECT queue.fail({id}, 'the \"last\" time')"));
@@ -55,7 +55,7 @@ fn a_job_that_dies_is_copied_with_what_it_died_of() {
 }
 
 #[test]
-fn every_way_to_die_counts_and_no_other_end_does() {
+fn every_death_is_copied_and_no_other_end_is() {
     let (mut client, dead) = queue("max_waiting => 1");
     let (_, q) = queue(&format!("dead_letter => '{dead}', max_attempts => 1, lease => '1 hour'"));
     let errors = format!(
@@ -110,7 +110,7 @@ fn workers_that_wait_on_the_dead_letter_queue_are_woken() {
 }
 
 #[test]
-fn the_setting_names_another_queue_that_is_there() {
+fn dead_letter_must_name_another_existing_queue() {
     let (mut client, dead) = queue("");
     let (_, q) = queue("");
     for (sql, code) in [
@@ -173,7 +173,7 @@ fn without_the_other_queue_a_job_dies_with_a_warning() {
 }
 
 #[test]
-fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
+fn dead_jobs_are_retried_by_their_errors_independently_of_the_copies() {
     let database = Database::new();
     let mut client = database.connect();
     client.run("SELECT queue.create('dead', max_attempts => 1)");
@@ -203,7 +203,7 @@ fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
 }
 
 #[test]
-fn those_whose_key_is_taken_take_no_other_s_place() {
+fn dead_jobs_whose_key_is_taken_do_not_keep_others_from_a_retry() {
     let (mut client, q) = queue("max_attempts => 1");
     for n in 0..150 {
         client.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'k{n}')"));
@@ -224,7 +224,7 @@ fn those_whose_key_is_taken_take_no_other_s_place() {
 }
 
 #[test]
-fn dead_letters_never_go_round_in_a_circle() {
+fn dead_letter_queues_never_form_a_cycle() {
     let (mut client, c) = queue("");
     let (_, b) = queue(&format!("dead_letter => '{c}'"));
     let (_, a) = queue(&format!("dead_letter => '{b}'"));
@@ -239,13 +239,13 @@ fn dead_letters_never_go_round_in_a_circle() {
     client.run(&format!("SELECT queue.create('{c}')"));
     client.refused(&format!("BEGIN; {close}"), "22023");
     client.run("ROLLBACK");
-    // After one part of a cycle is removed, another one can be added, also in the same transaction.
+    // After a part of the cycle is removed, another part can be added, even in the same transaction.
     client.run(&format!("BEGIN; SELECT queue.alter('{a}', reset => '{{dead_letter}}'); {close}; COMMIT"));
     client.refused(&format!("SELECT queue.alter('{a}', dead_letter => '{b}')"), "22023");
 }
 
 #[test]
-fn two_transactions_close_no_circle_of_dead_letters() {
+fn two_transactions_cannot_close_a_cycle_of_dead_letter_queues() {
     for level in ["READ COMMITTED", "REPEATABLE READ"] {
         let (mut first, a) = queue("");
         let (mut second, b) = queue("");

@@ -1,5 +1,5 @@
-//! A debounced job with `max_delay` runs in time, however often its key is enqueued, through everything that can happen
-//! to a job.
+//! A debounced job with `max_delay` runs in time, however often its key is enqueued and whatever else happens to the
+//! job.
 
 use crate::durability::restore;
 use crate::jobs::timing::segments;
@@ -15,29 +15,29 @@ fn call(client: &mut Client, q: &str, delay: &str, more: &str) -> i64 {
 
 const HOUR: &str = ", max_delay => '1 hour'";
 
-/// The first enqueue under the key. It would delay the job by a day.
+/// Makes the first enqueue under the key. It would delay the job by a day.
 fn first(client: &mut Client, q: &str) -> i64 {
     call(client, q, "1 day", HOUR)
 }
 
-/// The start of the job's `max_delay`.
+/// Returns the start of the job's `max_delay`.
 fn since(client: &mut Client, job: i64) -> String {
     client.value(&format!("SELECT timing ->> 'delayed_since' FROM queue.job({job})"))
 }
 
-/// How long after that start the job is due.
+/// Returns the time from the start of the job's `max_delay` until the job is due.
 fn put_off(client: &mut Client, job: i64) -> String {
     client.value(&format!("SELECT (run_at - (timing ->> 'delayed_since')::timestamptz)::text FROM queue.job({job})"))
 }
 
-/// Another enqueue keeps the bound of the first one.
+/// Checks that another enqueue keeps the bound of the first one.
 #[track_caller]
 fn check_bound(client: &mut Client, q: &str, job: i64, known: &str) {
     assert_eq!(call(client, q, "1 day", HOUR), job);
     assert_eq!((since(client, job).as_str(), put_off(client, job).as_str()), (known, "01:00:00"));
 }
 
-/// Another enqueue starts a new bound.
+/// Checks that another enqueue starts a new bound.
 #[track_caller]
 fn check_anew(client: &mut Client, q: &str, job: i64, known: &str) {
     assert_eq!(call(client, q, "1 day", HOUR), job);
@@ -52,7 +52,7 @@ fn the_bound_counts_from_the_first_call() {
     let known = since(&mut client, job);
     assert_eq!(put_off(&mut client, job), "01:00:00", "the first call is bounded, too");
     check_bound(&mut client, &q, job, &known);
-    // Each enqueue has its own bound, measured from the same start.
+    // Each enqueue has its own bound, counted from the same start.
     assert_eq!(call(&mut client, &q, "1 day", ", max_delay => '2 hours', headers => '{\"a\": 1}'"), job);
     assert_eq!((since(&mut client, job), put_off(&mut client, job)), (known.clone(), "02:00:00".to_owned()));
     assert_eq!(client.value::<String>(&format!("SELECT headers ->> 'a' FROM queue.job({job})")), "1");
@@ -87,7 +87,7 @@ fn a_job_runs_while_calls_keep_coming() {
         let found = client.query(&claim, &[]).unwrap();
         assert_eq!(found.len(), 1, "it is claimed");
         let id: i64 = found[0].get(0);
-        // An enqueue during the run asks for another run, which is bounded, too.
+        // An enqueue during the run requests another run, which is bounded too.
         thread::sleep(Duration::from_millis(200));
         client.run(&format!("SELECT queue.complete({id})"));
         assert_eq!(client.query(&claim, &[]).unwrap().len(), 1);
@@ -95,7 +95,7 @@ fn a_job_runs_while_calls_keep_coming() {
 }
 
 #[test]
-fn calls_of_one_batch_are_as_calls_one_after_the_other() {
+fn calls_of_one_batch_have_the_effect_of_single_calls_in_order() {
     let (mut client, q) = queue("");
     let one = r#"{"unique_key": "k", "on_duplicate": "replace", "delay": "1 day", "max_delay": "1 hour"}"#;
     let ids: Vec<i64> = client.column(&format!("SELECT queue.enqueue_batch('{q}', '[{one}, {one}]')"));
@@ -107,18 +107,18 @@ fn calls_of_one_batch_are_as_calls_one_after_the_other() {
 }
 
 #[test]
-fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
+fn a_run_ends_the_bound_and_calls_during_it_start_a_new_one() {
     let (mut client, q) = queue("");
     let job = first(&mut client, &q);
     let known = since(&mut client, job);
     let now = |client: &mut Client| client.run(&format!("SELECT queue.reschedule({job}, now())"));
-    // A retry: the contents were tried.
+    // A failed run: its retry keeps the start, and the next enqueue starts a new bound.
     now(&mut client);
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.fail({id}, 'no', retry_in => '1 day')"));
     assert_eq!(since(&mut client, job), known, "a retry keeps it");
     check_anew(&mut client, &q, job, &known);
-    // A run: the first enqueue during the run starts the bound.
+    // After a run, the first enqueue during the run is the start.
     let known = since(&mut client, job);
     now(&mut client);
     let id = client.claim(&q);
@@ -132,7 +132,7 @@ fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
     assert_ne!(second, known);
     assert!(client.value::<bool>(&format!("SELECT '{second}'::timestamptz <= '{during}'")), "{second} {during}");
     check_bound(&mut client, &q, job, &second);
-    // An open claim is a run, too.
+    // An uncommitted claim also counts as a run.
     now(&mut client);
     let mut worker = connect();
     worker.run("BEGIN");
@@ -141,7 +141,7 @@ fn a_run_ends_the_span_and_calls_during_it_begin_a_new_one() {
     worker.run(&format!("SELECT queue.complete({id}); COMMIT"));
     assert_eq!(put_off(&mut client, job), "01:00:00");
     assert_ne!(since(&mut client, job), second);
-    // A released job has not run.
+    // A released job counts as not run.
     let known = since(&mut client, job);
     now(&mut client);
     let id = client.claim(&q);
@@ -186,7 +186,7 @@ fn verbs_that_change_a_waiting_job_keep_the_bound() {
 }
 
 #[test]
-fn a_later_stage_is_a_run_and_a_held_job_is_none() {
+fn a_later_stage_counts_as_a_run_and_a_held_job_does_not() {
     let (mut client, q) = queue("stages => '{a, b}'");
     let job = first(&mut client, &q);
     let known = since(&mut client, job);
@@ -247,7 +247,7 @@ fn the_bound_survives_crashes_moves_and_dumps() {
 }
 
 #[test]
-fn what_is_no_bound_is_refused() {
+fn wrong_values_of_max_delay_are_refused() {
     let (mut client, q) = queue("");
     let key = "unique_key => 'k', on_duplicate => 'replace'";
     for (more, message) in [

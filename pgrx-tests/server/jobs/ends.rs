@@ -4,7 +4,7 @@
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// Id, outcome and reason of each answer, in order.
+/// The id, outcome and reason of each answer, in order.
 type Answers = Vec<(i64, String, Option<String>)>;
 
 /// Calls `queue.end_batch` with this array.
@@ -19,7 +19,7 @@ pub fn end(client: &mut Client, ends: &[String]) -> Answers {
     call(client, &ends).unwrap_or_else(|e| panic!("{ends}: {e:?}"))
 }
 
-/// The outcomes of these objects, in order. Each object has an id of its own.
+/// Returns the outcomes of these objects in order. Each object has an id of its own.
 pub fn outcomes(client: &mut Client, ends: &[(i64, String)]) -> Vec<String> {
     let objects: Vec<String> = ends.iter().map(|(_, object)| object.clone()).collect();
     let answers = end(client, &objects);
@@ -39,7 +39,7 @@ pub fn running(client: &mut Client, queue: &str) -> (i64, i64) {
     (job, id)
 }
 
-/// All that the views show of a job and its attempts, without ids and times. Delays count in hours.
+/// Returns everything that the views show of a job and its attempts, without ids and times. Delays count in hours.
 fn known(client: &mut Client, job: i64) -> String {
     client.value(&format!(
         "SELECT jsonb_build_array(
@@ -53,15 +53,15 @@ fn known(client: &mut Client, job: i64) -> String {
 }
 
 #[test]
-fn each_ends_as_the_verb_for_one_would_end_it() {
+fn each_attempt_ends_as_the_single_verb_would_end_it() {
     let (mut client, q) =
         queue("backoff => 'constant', backoff_base => '5 hours', backoff_jitter => 0, max_attempts => 2");
     let staged = format!("{q} staged");
     create(&mut client, &staged, "stages => '{a, b, c}'");
     let before = client.enqueue(&format!("{q} staged"));
     client.run(&format!("SELECT queue.reschedule({before}, '2100-01-01')"));
-    // For each case: the queue, what is done first, the verb, the object, and the outcome. `$i` is the attempt, `$j`
-    // the job, `$b` a waiting job.
+    // For each case: the queue, statements before the end, the verb, the object, and the outcome. `$i` is the attempt,
+    // `$j` the job, `$b` a waiting job.
     let cases = [
         (&q, "", "complete($i)", r#"{"complete": {"id": $i}}"#, "completed"),
         (&q, "", "complete($i, '[1, {}]')", r#"{"complete": {"id": $i, "result": [1, {}]}}"#, "completed"),
@@ -135,18 +135,18 @@ fn each_ends_as_the_verb_for_one_would_end_it() {
                 client.run(&format!("SELECT queue.{}", with(first, pair)));
             }
         }
-        // JSON null as a result becomes SQL NULL.
+        // A result of JSON null is stored as SQL NULL.
         let verb = if verb.contains("'null'") { "complete($i)" } else { verb };
         singly.push(format!("SELECT queue.{}", with(verb, one)));
         batch.push((one.0, other, with(object, other), outcome));
     }
     let ends: Vec<(i64, String)> = batch.iter().map(|(_, (_, id), object, _)| (*id, object.clone())).collect();
     let expected: Vec<&str> = batch.iter().map(|(.., outcome)| *outcome).collect();
-    // No other job is claimed after this.
+    // After these ends the test claims no job.
     singly.iter().for_each(|sql| client.run(sql));
     assert_eq!(outcomes(&mut client, &ends), expected);
     for (one, (other, id), object, outcome) in batch {
-        // The background worker releases a job that is suspended for its own members, since it has none.
+        // A job that was suspended for its own members has none, so the release duty releases it.
         if outcome == "suspended" && !object.contains(r#""after": ["#) {
             wait::until_true("both go on", || [one, other].iter().all(|job| client.state(*job) == "ready"));
         }
@@ -204,7 +204,7 @@ fn an_error_is_stored_as_a_text_can_hold_it() {
 }
 
 #[test]
-fn what_cannot_end_so_is_refused_and_the_others_end() {
+fn attempts_that_cannot_end_in_this_way_are_refused_and_the_others_end() {
     let (mut client, q) = queue("max_attempts => 1");
     let staged = format!("{q} staged");
     create(&mut client, &staged, "stages => '{a, b}', max_attempts => 1");
@@ -215,7 +215,7 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
     let values = [r#""\u0000""#, r#""\ud800""#, r#"{"\u0000": 1}"#, "1e400000", &too_deep];
     let spans =
         ["-1 s", "-1 month", "infinity", "-infinity", "300000 years", "-300000 years", "soon", "", "1 s\\u0000"];
-    // The queue, the object, and a word of the reason.
+    // For each case: the queue, the object, and a word of the reason.
     let mut cases: Vec<(&str, String, &str)> = Vec::new();
     for value in values {
         cases.push((&q, format!(r#"{{"complete": {{"id": $, "result": {value}}}}}"#), "result "));
@@ -256,11 +256,11 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
             client.run(&format!("SELECT queue.advance({id})"));
             id = client.claim(queue);
         }
-        // A successor keeps waiting: an attempt that was held for a moment has not ended.
+        // The successors keep waiting, because attempts that were held for a moment have not ended.
         held.push(client.value::<i64>(&format!("SELECT queue.enqueue('{q}', after => ARRAY[{job}], upon => 'ended')")));
         refused.push((job, id, object.clone(), *word));
         ends.push(object.replace('$', &id.to_string()).replace('#', &job.to_string()));
-        // For each refused attempt there is another one that ends.
+        // Beside each refused attempt there is one that ends.
         let (_, other) = running(&mut client, &q);
         done.push(other);
         ends.push(format!(r#"{{"complete": {{"id": {other}}}}}"#));
@@ -281,7 +281,7 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
     client.run("SELECT FROM queue.maintain()");
     let waits = format!("SELECT FROM queue.jobs WHERE job_id = ANY (ARRAY{held:?}) AND state = 'held'");
     assert_eq!(client.count(&waits), held.len());
-    // The workers still have the attempts, and can fail them.
+    // The workers still have the attempts and can fail them.
     let ends: Vec<(i64, String)> =
         refused.iter().map(|(_, id, ..)| (*id, format!(r#"{{"fail": {{"id": {id}, "error": "refused"}}}}"#))).collect();
     let outcomes = outcomes(&mut client, &ends);
@@ -290,7 +290,7 @@ fn what_cannot_end_so_is_refused_and_the_others_end() {
 }
 
 #[test]
-fn a_role_is_refused_what_it_may_not_wait_for_and_ends_nothing_of_other_queues() {
+fn a_role_may_not_wait_for_jobs_or_end_attempts_of_other_queues() {
     let (database, mut client) = Database::without_worker().with_queue("mine", "");
     create(&mut client, "theirs", "");
     let roles = Roles::new(&database);
@@ -323,7 +323,7 @@ fn a_role_is_refused_what_it_may_not_wait_for_and_ends_nothing_of_other_queues()
 }
 
 #[test]
-fn what_is_no_end_is_named_and_nothing_ends() {
+fn a_malformed_element_is_named_and_no_attempt_ends() {
     let (mut client, q) = queue("");
     let (job, id) = running(&mut client, &q);
     let list = "ends must be a JSON array of objects";
@@ -395,7 +395,7 @@ fn what_is_no_end_is_named_and_nothing_ends() {
             assert!(failure.hint.contains(r#"{"complete": …}"#), "{element}: {failure:?}");
         }
     }
-    // Ids that belong to no attempt.
+    // These ids belong to no attempt.
     for wrong in [job, 0, -16, i64::MIN, i64::MAX, (1 << 53) + 16] {
         for object in ["complete", "release", "advance", "suspend"] {
             let ends = format!(r#"[{{"complete": {{"id": {id}}}}}, {{"{object}": {{"id": {wrong}}}}}]"#);
@@ -410,13 +410,13 @@ fn what_is_no_end_is_named_and_nothing_ends() {
 }
 
 #[test]
-fn of_an_attempt_that_is_there_twice_the_first_end_counts() {
+fn if_an_attempt_is_given_twice_its_first_end_counts() {
     let (mut client, q) = queue("stages => '{a, b}'");
     let (job, id) = running(&mut client, &q);
     let answers = end(
         &mut client,
         &[
-            // A refused end is not kept: a later end of the same attempt counts.
+            // A refused end has no effect, so a later end of the same attempt counts.
             format!(r#"{{"complete": {{"id": {id}}}}}"#),
             format!(r#"{{"advance": {{"id": {id}, "stage": "c"}}}}"#),
             format!(r#"{{"suspend": {{"id": {id}, "after": [{job}]}}}}"#),
@@ -433,7 +433,7 @@ fn of_an_attempt_that_is_there_twice_the_first_end_counts() {
 }
 
 #[test]
-fn a_job_that_is_to_run_once_more_does_so_however_it_ends() {
+fn a_job_with_a_requested_run_runs_again_however_its_attempt_ends() {
     for (kind, outcome) in [
         (r#"{"complete": {"id": $, "result": 5}}"#, "completed"),
         (r#"{"fail": {"id": $, "error": "x"}}"#, "failed"),
@@ -463,7 +463,7 @@ fn a_job_that_is_to_run_once_more_does_so_however_it_ends() {
 }
 
 #[test]
-fn an_end_wakes_what_waits_for_the_job() {
+fn an_end_wakes_sessions_that_await_the_job() {
     let (mut client, q) = queue("max_attempts => 1");
     let before: Vec<(i64, i64)> = (0..3).map(|_| running(&mut client, &q)).collect();
     let after: Vec<i64> = before
@@ -485,10 +485,10 @@ fn an_end_wakes_what_waits_for_the_job() {
 }
 
 #[test]
-fn an_error_with_half_of_a_surrogate_pair_keeps_no_other_from_ending() {
+fn an_error_with_half_of_a_surrogate_pair_keeps_no_other_attempt_from_ending() {
     let (mut client, q) = queue("max_attempts => 1");
     let ((_, id), (_, beside)) = (running(&mut client, &q), running(&mut client, &q));
-    // Strings as JSON.stringify writes them.
+    // JSON.stringify writes such strings.
     let ends = [
         format!(r#"{{"fail": {{"id": {id}, "error": "x\ud800y"}}}}"#),
         format!(r#"{{"complete": {{"id": {beside}}}}}"#),
@@ -499,7 +499,7 @@ fn an_error_with_half_of_a_surrogate_pair_keeps_no_other_from_ending() {
 }
 
 #[test]
-fn an_array_of_arguments_is_no_end() {
+fn an_array_of_arguments_is_not_an_end() {
     let (mut client, q) = queue("");
     let (_, id) = running(&mut client, &q);
     for element in [format!(r#"{{"complete": [{id}, 5]}}"#), format!(r#"{{"release": [{id}, null]}}"#)] {
@@ -509,7 +509,7 @@ fn an_array_of_arguments_is_no_end() {
 }
 
 #[test]
-fn attempts_are_extended_beside_others_that_end() {
+fn one_batch_may_extend_some_attempts_and_end_others() {
     let (mut client, q) = queue("lease => '10 seconds'");
     let attempts: Vec<(i64, i64)> = (0..5).map(|_| running(&mut client, &q)).collect();
     let [(_, plain), (_, longer), (job, cancelled), (_, done), (_, gone)] = attempts[..] else { unreachable!() };
@@ -530,7 +530,7 @@ fn attempts_are_extended_beside_others_that_end() {
     };
     assert!(left(&mut client, plain) <= 10.0);
     assert!((3_000.0..=3_600.0).contains(&left(&mut client, longer)));
-    // An invalid lease refuses this attempt and no other.
+    // An invalid lease refuses only this attempt.
     let ends = [
         extend(plain, r#", "lease": "soon""#),
         extend(longer, r#", "lease": "0""#),

@@ -1,11 +1,11 @@
-//! `queue.end_batch` beside other sessions: rollbacks, busy attempts, two sessions at once, errors in the middle, an
-//! expired lease.
+//! `queue.end_batch` at the same time as other sessions: rollbacks, busy attempts, two sessions with the same attempts,
+//! errors in the middle, an expired lease.
 
 use crate::faults::held::{begin, hold, release};
 use crate::jobs::ends::{end, outcomes, running};
 use crate::shared::*;
 
-/// Attempts in these queues, each with an end of a different kind and the state that its job gets.
+/// Claims attempts in these queues. Returns each with an end of a different kind and the resulting state of its job.
 fn of_each_kind(client: &mut Client, q: &str, staged: &str) -> Vec<(i64, i64, String, &'static str)> {
     let kinds = [
         (q, r#"{"complete": {"id": $, "result": 1}}"#, "completed"),
@@ -43,7 +43,7 @@ fn a_rollback_takes_all_ends_back() {
     assert_eq!(outcomes(&mut client, &ends), expected);
     client.run("ROLLBACK");
     assert_running(&mut client, &mut other);
-    // An error after the call, in the statement or in the block.
+    // An error follows the call, in the same statement or in the same block.
     let list: Vec<String> = ends.iter().map(|(_, object)| object.clone()).collect();
     client.refused(&format!("SELECT count(*) / 0 FROM queue.end_batch('[{}]')", list.join(",")), "22012");
     assert_running(&mut client, &mut other);
@@ -68,7 +68,7 @@ fn a_rollback_takes_all_ends_back() {
 }
 
 #[test]
-fn what_another_transaction_holds_is_busy_and_no_call_waits() {
+fn attempts_that_another_transaction_holds_are_busy_and_no_call_waits() {
     let mut other = connect();
     for by_other in ["complete", "cancel", "batch"] {
         let (mut client, q) = queue("");
@@ -137,7 +137,7 @@ fn two_sessions_that_end_the_same_attempts_end_each_once() {
 }
 
 #[test]
-fn ten_thousand_end_in_one_call() {
+fn ten_thousand_attempts_end_in_one_call() {
     let (_database, mut client) = Database::new().with_queue("q", "backoff_base => '1 hour', max_attempts => 3");
     client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{10000}'))");
     client.run("CREATE TEMPORARY TABLE claimed AS SELECT id FROM queue.claim('q', 10000)");
@@ -181,7 +181,7 @@ fn ends_that_fail_anywhere_leave_all_attempts_to_their_worker() {
             assert!(fault.release(), "{point}");
             let ends: Vec<(i64, String)> = all.iter().map(|(_, id, object, _)| (*id, object.clone())).collect();
             let expected: Vec<&str> = all.iter().map(|(.., outcome)| *outcome).collect();
-            // The session may still be committing.
+            // The other session may still be rolling back.
             wait::until_true("it has let go of them", || {
                 client.run("BEGIN");
                 let got = outcomes(&mut client, &ends);
@@ -193,12 +193,12 @@ fn ends_that_fail_anywhere_leave_all_attempts_to_their_worker() {
 }
 
 #[test]
-fn a_lease_that_is_over_ends_no_attempt_that_a_batch_is_ending() {
+fn an_expired_lease_does_not_end_an_attempt_that_a_batch_is_ending() {
     let (mut client, q) = queue("");
     let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue('{q}') FROM generate_series(1, 3)"));
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 3, lease => '2 s')"));
     let list: Vec<String> = ids.iter().map(|id| format!(r#"{{"complete": {{"id": {id}}}}}"#)).collect();
-    // The session holds the first attempt. The leases of the others expire before it reaches them.
+    // The session holds the first attempt. The leases of the others expire before the session reaches them.
     let held = hold("app", "end.held", &format!("SELECT queue.end_batch('[{}]')", list.join(",")));
     wait::until_true("the worker has ended the leases of the others", || {
         let sql = format!("SELECT FROM queue.attempts WHERE id = ANY (ARRAY{ids:?}) AND state = 'timed_out'");
@@ -213,7 +213,7 @@ fn a_lease_that_is_over_ends_no_attempt_that_a_batch_is_ending() {
     }
 }
 
-/// While a drop of its queue is open, an attempt can get no successor. Only this attempt is refused.
+/// While a drop of its queue is open, an attempt cannot get a successor. Only such an attempt is refused.
 #[test]
 fn ends_in_a_queue_that_is_being_dropped_are_busy_and_all_others_end() {
     let (mut client, q) = queue("");

@@ -4,7 +4,7 @@ use crate::jobs::flows::{flow, members, reclaim};
 use crate::shared::*;
 use crate::storage::segments::cluster;
 
-/// A retried flow waits for what it waited for before. Whether it was sealed is read from the logs, or from history.
+/// A retried flow waits for the same things as before. The logs or history say whether it was sealed.
 #[test]
 fn a_retried_flow_is_open_again_unless_it_was_sealed() {
     let cluster = cluster(&[]);

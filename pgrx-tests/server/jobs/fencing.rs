@@ -1,5 +1,5 @@
-//! An attempt's id works until the attempt has ended or its timeout is committed. Each test tries every verb after one
-//! thing that can happen to an attempt.
+//! An attempt's id works until the attempt has ended or its timeout is committed. Each test makes one thing happen to
+//! an attempt and then tries every verb.
 
 use crate::shared::*;
 
@@ -12,7 +12,8 @@ const ONE: [&str; 5] = [
     "SELECT queue.progress($, '1')",
 ];
 
-/// The verbs for many attempts, one of `queue.end_batch` for each kind of end. They answer for each attempt.
+/// The verbs for many attempts. `queue.end_batch` appears once for each kind of end. They return an answer for each
+/// attempt.
 const MANY: [&str; 9] = [
     "SELECT outcome, reason FROM queue.complete_many(ARRAY[$])",
     "SELECT outcome, reason FROM queue.fail_many(ARRAY[$], 'boom')",
@@ -48,13 +49,13 @@ pub fn with(sql: &str, id: i64) -> String {
     sql.replace('$', &format!("('{id}'::bigint)"))
 }
 
-/// Outcome and reason of the single answer.
+/// Returns the outcome and the reason of the only answer.
 pub fn answer(client: &mut Client, sql: &str) -> (String, String) {
     let row = client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     (row.get("outcome"), row.get::<_, Option<String>>("reason").unwrap_or_default())
 }
 
-/// Every verb refuses the attempt as lost, with this reason.
+/// Asserts that every verb refuses the attempt as lost, with this reason.
 fn assert_lost(client: &mut Client, id: i64, why: &str) {
     for verb in ONE {
         let failure = client.refused(&with(verb, id), "QJ001");
@@ -69,9 +70,9 @@ fn assert_lost(client: &mut Client, id: i64, why: &str) {
     }
 }
 
-/// Every verb refuses the attempt as busy, without waiting for the transaction that has it.
+/// Asserts that every verb refuses the attempt as busy and does not wait for the transaction that holds it.
 fn assert_busy(client: &mut Client, id: i64) {
-    // A session that waits for a transaction waits for its lock.
+    // If a session waits for a transaction, it waits for a lock.
     client.run("SET lock_timeout = '20 s'");
     for verb in ONE {
         let failure = client.refused(&with(verb, id), "55006");
@@ -179,7 +180,7 @@ fn the_id_of_a_job_is_refused_with_a_hint() {
 }
 
 #[test]
-fn ids_that_nobody_handed_out_are_refused() {
+fn ids_that_were_never_handed_out_are_refused() {
     let (mut client, q) = queue("lease => '1 hour'");
     client.enqueue(&q);
     let id = client.claim(&q);
@@ -193,7 +194,7 @@ fn ids_that_nobody_handed_out_are_refused() {
             client.refused(&format!("SELECT queue.{}", with(verb, nonsense)), "22023");
         }
     }
-    // These ids are well-formed, but belong to no attempt.
+    // These ids are well-formed but belong to no attempt.
     for unknown in [id + (1 << 40), id + (127 << 46)] {
         assert_lost(&mut client, unknown, "There is no such attempt");
     }
@@ -215,7 +216,7 @@ fn an_attempt_that_was_never_claimed_cannot_be_ended() {
     let job = client.enqueue(&q);
     let id = next_of(&mut client, job);
     assert_lost(&mut client, id, "The attempt waits to be claimed");
-    // A rolled-back claim made no attempt.
+    // A rolled-back claim leaves the attempt unclaimed.
     client.run(&format!("BEGIN; SELECT FROM queue.claim('{q}'); ROLLBACK"));
     assert_lost(&mut client, id, "The attempt waits to be claimed");
     assert_eq!(client.claim(&q), id);
@@ -223,7 +224,7 @@ fn an_attempt_that_was_never_claimed_cannot_be_ended() {
 }
 
 #[test]
-fn an_attempt_claimed_in_another_open_transaction_is_not_ours() {
+fn an_attempt_claimed_in_another_open_transaction_is_refused() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let id = next_of(&mut client, job);
@@ -338,7 +339,7 @@ fn within_one_transaction_an_attempt_ends_once() {
 }
 
 #[test]
-fn the_many_forms_answer_for_each_and_take_what_is_theirs() {
+fn verbs_for_many_answer_for_each_attempt_and_end_those_they_can() {
     let (mut client, q) = queue("backoff_base => '0'");
     let mut other = connect();
     for (verb, done) in [
@@ -361,7 +362,7 @@ fn the_many_forms_answer_for_each_and_take_what_is_theirs() {
             client.value(&format!("SELECT id FROM queue.attempts WHERE queue_name = '{q}' AND state = 'ready'"));
         client.run(&format!("SELECT queue.complete({})", ids[1]));
         other.run(&format!("BEGIN; SELECT queue.complete({})", ids[3]));
-        // One id twice, an ended attempt, a waiting job, a busy attempt and NULL, in an arbitrary order.
+        // The list has an id twice, an ended attempt, a waiting job, a busy attempt and NULL, in an arbitrary order.
         let list = format!(
             "ARRAY[{},{waiting},{},NULL,{},{},{},{}]::bigint[]",
             ids[4], ids[0], ids[1], ids[3], ids[2], ids[0]
@@ -396,7 +397,7 @@ fn the_many_forms_answer_for_each_and_take_what_is_theirs() {
 }
 
 #[test]
-fn verbs_for_many_say_which_jobs_were_to_be_cancelled() {
+fn verbs_for_many_say_which_jobs_have_a_request_to_cancel() {
     let (mut client, q) = queue("");
     for verb in [MANY[1], MANY[2], MANY[5], MANY[6], MANY[8]] {
         let job = client.enqueue(&q);
@@ -408,7 +409,7 @@ fn verbs_for_many_say_which_jobs_were_to_be_cancelled() {
 }
 
 #[test]
-fn claim_completes_what_is_ours_and_answers_for_the_rest() {
+fn claim_completes_the_callers_attempts_and_answers_for_the_others() {
     let (mut client, q) = queue("");
     client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[4]))"));
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 3)"));
@@ -426,7 +427,7 @@ fn claim_completes_what_is_ours_and_answers_for_the_rest() {
 }
 
 #[test]
-fn claim_answers_for_what_it_cannot_complete() {
+fn claim_answers_for_attempts_that_it_cannot_complete() {
     let (mut other, q) = queue("");
     create(&mut other, &format!("{q} stages"), "stages => '{a, b}'");
     let mut client = connect();
@@ -434,7 +435,7 @@ fn claim_answers_for_what_it_cannot_complete() {
     let staged = client.claim(&format!("{q} stages"));
     other.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[5]))"));
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 4)"));
-    // The rows without a job come first, and have only the answer about an attempt.
+    // Rows without a job come first. They have only the answer about an attempt.
     let claim = |client: &mut Client, function: &str, done: &[i64]| {
         let sql = format!(
             "SELECT id, job_id, headers->>'outcome' AS outcome, headers->>'reason' AS reason,
@@ -480,7 +481,7 @@ fn claim_answers_for_what_it_cannot_complete() {
     // The worker still has the refused attempts.
     client.run(&format!("SELECT queue.extend({staged})"));
     other.run("COMMIT");
-    // A repeated call answers that all have ended, and claims.
+    // A repeated call answers that all attempts have ended, and claims.
     other.enqueue(&q);
     let (answers, jobs) = claim(&mut client, &format!("queue.claim_any(ARRAY['{q}', '{q} stages']"), &ids[..3]);
     expect(
@@ -492,7 +493,7 @@ fn claim_answers_for_what_it_cannot_complete() {
         ],
     );
     assert_eq!(jobs.len(), 1);
-    // A claim is silent about attempts that it completes. If it finds no job, it may return answers alone. Without
+    // A claim returns no answer for attempts that it completes. If it finds no job, it may return only answers. Without
     // attempts to complete it returns no answers.
     assert_eq!(claim(&mut client, &one, &[next, ids[3]]).0, []);
     let (answers, jobs) = claim(&mut client, &one, &[next, next]);
@@ -509,7 +510,7 @@ fn claim_answers_for_what_it_cannot_complete() {
 }
 
 #[test]
-fn claim_completes_with_a_result_for_each() {
+fn claim_completes_each_attempt_with_its_result() {
     let (mut client, q) = queue("");
     client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[6]))"));
     let rows = client.query(&format!("SELECT id, job_id FROM queue.claim('{q}', 5)"), &[]).unwrap();
@@ -527,7 +528,7 @@ fn claim_completes_with_a_result_for_each() {
     let rerun: i64 = client.value(&format!("SELECT queue.enqueue('{q}', '7', unique_key => 'k', priority => -1)"));
     let keyed: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}') WHERE job_id = {rerun}"));
     client.run(&format!("SELECT queue.enqueue('{q}', '8', unique_key => 'k', on_duplicate => 'rerun')"));
-    // An id that is given twice has its first result. NULL as an id takes no result.
+    // If an id is given twice, its first result counts. A result for a NULL id is ignored.
     let deep = "[".repeat(1001) + &"]".repeat(1001);
     let refused: Vec<String> = client.column(&format!(
         "SELECT concat_ws(' ', id, headers->>'outcome') FROM queue.claim('{q}',
@@ -544,7 +545,7 @@ fn claim_completes_with_a_result_for_each() {
     ));
     assert_eq!(results, [r#"completed {"sent": true}"#, "completed", "running", "running", "completed 7"]);
     assert_eq!(client.state(rerun), "ready");
-    // The attempts whose results could not be stored are still the worker's.
+    // The worker still has the attempts whose results could not be stored.
     client.run(&format!("SELECT queue.complete_many(ARRAY{:?})", &ids[2..4]));
 }
 
@@ -563,7 +564,7 @@ fn a_worker_that_lost_its_lease_changes_nothing() {
 }
 
 #[test]
-fn an_attempt_that_nobody_has_claimed_and_that_is_to_be_cancelled_is_not_extended() {
+fn an_unclaimed_attempt_with_a_request_to_cancel_is_not_extended() {
     let database = Database::without_worker();
     let mut client = database.connect();
     create(&mut client, "q", "lease => '1 hour', backoff_base => '0'");

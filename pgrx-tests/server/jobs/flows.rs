@@ -1,9 +1,9 @@
-//! Flows: jobs that wait for their members; events; suspended jobs; steps.
+//! Flows (jobs that wait for their members), events, suspended jobs, and steps.
 
 use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
-/// A database whose duties only `maintain` does, with queue `q` for members and queue `f` for flows.
+/// Returns a database in which only `maintain` does the duties, with queue `q` for members and queue `f` for flows.
 fn database() -> (Database, Client) {
     let (database, mut client) =
         Database::without_worker().with_queue("q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
@@ -16,13 +16,13 @@ pub fn flow(client: &mut Client, options: &str) -> i64 {
     client.value(&format!("SELECT queue.enqueue_flow('f', {options})"))
 }
 
-/// Enqueues members into `q`.
+/// Enqueues this many members into `q`.
 pub fn members(client: &mut Client, flow: i64, count: usize) -> Vec<i64> {
     let payloads = format!("array_fill('{{}}'::jsonb, ARRAY[{count}])");
     client.column(&format!("SELECT queue.enqueue_many('q', {payloads}, flow => {flow})"))
 }
 
-/// A flow with this number of members, made by one transaction.
+/// Makes a flow with this many members in one transaction.
 fn flow_of(client: &mut Client, options: &str, count: usize) -> (i64, Vec<i64>) {
     client.run("BEGIN");
     let flow = flow(client, options);
@@ -85,7 +85,7 @@ fn members_come_until_the_flow_has_ended() {
     let first = members(&mut client, open, 1)[0];
     end(&mut client, first, "completed");
     stays(&mut client, open, "held");
-    // A sealed flow takes members while other members live. A member that is not committed holds it up.
+    // A sealed flow accepts members while other members live. An uncommitted member holds it up.
     let second = members(&mut client, open, 1)[0];
     client.run(&format!("SELECT queue.seal({open})"));
     let mut other = database.connect();
@@ -109,12 +109,12 @@ fn members_come_until_the_flow_has_ended() {
 }
 
 #[test]
-fn a_dead_member_holds_its_flow_and_a_retry_carries_it_on() {
+fn a_dead_member_holds_its_flow_up_until_it_is_retried_and_completes() {
     let (_database, mut client) = database();
     let (flow, jobs) = flow_of(&mut client, "runs => true", 3);
     let failure: i64 = client.value(&format!("SELECT queue.enqueue('f', after => '{{{flow}}}', upon => 'failed')"));
     end(&mut client, jobs[0], "dead");
-    // The flow is released at the first death.
+    // The first death releases the job that is after the flow upon `failed`.
     becomes(&mut client, failure, "ready");
     end(&mut client, jobs[1], "completed");
     end(&mut client, jobs[2], "completed");
@@ -126,7 +126,7 @@ fn a_dead_member_holds_its_flow_and_a_retry_carries_it_on() {
 }
 
 #[test]
-fn what_is_after_a_flow_waits_for_its_end() {
+fn successors_of_a_flow_wait_for_its_end() {
     let (_database, mut client) = database();
     let (first, jobs) = flow_of(&mut client, "runs => false", 2);
     let next = flow(&mut client, &format!("after => '{{{first}}}', runs => true"));
@@ -166,7 +166,7 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     let running: i64 = client.value("SELECT id FROM queue.claim('q')");
     let nested: i64 = client.value(&format!("SELECT queue.enqueue_flow('f', open => true, flow => {flow})"));
     end(&mut client, jobs[1], "dead");
-    // The running member is asked to stop, and the flow waits for it.
+    // The running member gets a request to stop, and the flow waits for it.
     client.maintain_until(&format!("(SELECT is_cancelled FROM queue.extend({running}))"));
     becomes(&mut client, jobs[299], "cancelled");
     becomes(&mut client, nested, "cancelled");
@@ -177,7 +177,7 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     let error: String = client.value(&format!("SELECT error FROM queue.job({flow})"));
     assert_eq!(error, format!("job {} is dead: no", jobs[1]));
     assert_eq!(client.count("SELECT FROM queue.claim('graves')"), 1);
-    // The retry runs all members that have not completed, and the flow waits for them.
+    // The retry runs all members that have not completed. The flow waits for them.
     client.run(&format!("SELECT queue.retry({flow})"));
     assert_eq!(client.state(flow), "held");
     assert_eq!(client.count(&format!("SELECT FROM queue.members({flow}, 'ready', max_jobs => 1000)")), 300);
@@ -220,7 +220,7 @@ fn a_cancelled_flow_cancels_its_members_first() {
         assert_eq!(client.state(jobs[0]), "completed");
         assert_eq!(client.state(jobs[1]), if is_forced { "cancelled" } else { "completed" });
     }
-    // An enqueue with its key does not change its contents meanwhile.
+    // Until the flow has ended, an enqueue with its key does not change its contents.
     let (flow, jobs) = flow_of(&mut client, "unique_key => 'k'", 1);
     let running: i64 = client.value("SELECT id FROM queue.claim('q')");
     assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {running}")), jobs[0]);
@@ -265,7 +265,7 @@ fn an_event_is_a_flow_that_is_resolved_or_rejected() {
 }
 
 #[test]
-fn tasks_of_one_call_run_in_the_order_of_their_names() {
+fn tasks_of_one_call_run_in_the_order_that_their_names_give() {
     let (_database, mut client) = database();
     let tasks = r#"[{"task": "d", "queue": "q", "after": ["b", "c"]}, {"task": "a", "queue": "q", "payload": {"n": 1}},
         {"task": "b", "queue": "q", "after": ["a"], "priority": 1}, {"task": "c", "queue": "q", "after": ["a"]}]"#;
@@ -293,7 +293,7 @@ fn tasks_of_one_call_run_in_the_order_of_their_names() {
 }
 
 #[test]
-fn what_is_wrong_with_a_flow_is_said_and_nothing_is_half_done() {
+fn a_wrong_flow_is_refused_with_a_reason_and_without_effect() {
     let (_database, mut client) = database();
     let said = |client: &mut Client, call: &str| -> (String, String) {
         let error = client.failure(&format!("SELECT queue.{call}"));
@@ -328,7 +328,7 @@ fn what_is_wrong_with_a_flow_is_said_and_nothing_is_half_done() {
     let job = client.enqueue("q");
     assert_eq!(said(&mut client, &format!("enqueue('q', flow => {job})")).0, "55000");
     assert_eq!(said(&mut client, &format!("seal({job})")).0, "55000");
-    // The same key again: one flow, and its tasks once.
+    // A second call with the same key makes neither a second flow nor second tasks.
     let call = r#"SELECT queue.enqueue_flow('f', '[{"queue": "q"}]', unique_key => 'k')"#;
     assert_eq!(client.value::<i64>(call), client.value::<i64>(call));
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE flow IS NOT NULL"), 1);
@@ -357,7 +357,7 @@ fn a_suspended_job_waits_for_its_members_and_goes_on() {
         client.value(&format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.inputs({again})"));
     assert_eq!(states, "completed dead completed");
     assert_eq!(client.value::<serde_json::Value>(&format!("SELECT queue.step({again}, 'split')")), 3);
-    // The job may wait for any jobs, again.
+    // The job may be suspended again and wait for any jobs.
     let other = client.enqueue("q");
     client.run(&format!("SELECT queue.suspend({again}, ARRAY[{other}], 'completed')"));
     stays(&mut client, job, "held");
@@ -429,7 +429,7 @@ fn a_flow_outlives_crashes_moves_and_its_members_history() {
     let mut client = cluster.connect();
     assert_eq!(client.state(whole), "held");
     client.work_off("q", 9);
-    // Only the dead member remains, and it is in history.
+    // Only the dead member remains. It is in history.
     wait::until_true("all but one have ended", || {
         client.count(&format!("SELECT FROM queue.members({whole}, 'completed')")) == 19
     });
@@ -447,7 +447,7 @@ fn a_flow_outlives_crashes_moves_and_its_members_history() {
     client.check();
 }
 
-/// Turns the ring of segments by this number of segments.
+/// Turns the ring by this many segments.
 pub fn reclaim(client: &mut Client, turns: i64) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     let end = fillings(client) + turns;
@@ -458,7 +458,7 @@ pub fn reclaim(client: &mut Client, turns: i64) {
 }
 
 #[test]
-fn members_end_side_by_side_and_their_flow_is_released_once() {
+fn members_end_at_the_same_time_and_their_flow_is_released_once() {
     const ROUNDS: usize = 20;
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "f", "lease => '1 hour'");
@@ -521,7 +521,7 @@ fn a_seal_of_an_open_transaction_is_not_lost() {
     create(&mut client, "filler", "retention => '0', lease => '1 hour'");
     let flow = flow(&mut client, "open => true");
     sealer.run(&format!("BEGIN; SELECT queue.seal({flow})"));
-    // The attempt that would replace it would lose the seal.
+    // An attempt that replaces the flow's attempt would lose the seal.
     let refused = client.query(&format!("SELECT queue.reprioritize({flow}, 3)"), &[]).unwrap_err();
     assert_eq!(error::code(&refused), "55006");
     wait::until_true("its segment is moved out of", || {

@@ -1,4 +1,4 @@
-//! `queue.extend`: its answers and effects, also in the last moment of a lease.
+//! `queue.extend`: its answers and effects, also just before the end of a lease.
 
 use crate::jobs::fencing::with;
 use crate::shared::*;
@@ -62,7 +62,7 @@ fn a_cancelled_attempt_that_times_out_is_cancelled() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     client.run(&format!("SELECT FROM queue.claim('{q}', lease => '10 ms')"));
-    // On a slow machine the lease may expire first. Then the job waits again and is cancelled immediately.
+    // On a slow machine the lease may expire first. In that case the job waits again and is cancelled immediately.
     let answer: String = client.value(&format!("SELECT queue.cancel({job})"));
     assert!(["cancelling", "cancelled"].contains(&answer.as_str()), "{answer}");
     client.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({job}))"));
@@ -70,11 +70,11 @@ fn a_cancelled_attempt_that_times_out_is_cancelled() {
 }
 
 #[test]
-fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_one() {
+fn a_heartbeat_that_comes_after_the_end_of_the_lease_reports_no_new_lease() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 s'");
     client.run("SELECT queue.enqueue('q')");
-    // A lease longer than all before must be noted, and the note has to wait.
+    // A lease longer than all earlier ones needs a note, and the note has to wait.
     let mut locker = cluster.connect_to("app");
     let notes: Vec<String> = (0..8).map(|n| format!("queue_internal.note_{n}")).collect();
     locker.run(&format!("BEGIN; LOCK TABLE {} IN SHARE MODE", notes.join(", ")));
@@ -97,9 +97,9 @@ fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_
 }
 
 #[test]
-fn what_a_heartbeat_in_the_last_moment_says_is_so() {
+fn the_answer_of_a_heartbeat_just_before_the_end_of_the_lease_is_true() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
-    // A long lease, so that no heartbeat has to note anything.
+    // With a long lease no heartbeat needs a note.
     create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
     for _ in 0..40 {
         client.run("SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 200)))");

@@ -8,7 +8,7 @@ fn enqueue(client: &mut Client, q: &str, arguments: &str) -> i64 {
     client.value(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', {arguments})"))
 }
 
-/// State, payload and priority of the waiting and running jobs of a queue.
+/// Returns the state, payload and priority of the waiting and running jobs of a queue.
 fn live(client: &mut Client, q: &str) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', state, payload, priority) FROM queue.jobs WHERE queue_name = '{q}'
@@ -117,7 +117,7 @@ fn a_waiting_job_is_replaced() {
     }
 }
 
-/// What ends a running attempt, and its outcome in `queue.attempts`.
+/// Statements that end a running attempt, and the outcome in `queue.attempts`.
 const ENDS: [(&str, &str); 12] = [
     ("complete($)", "completed"),
     ("complete_many(ARRAY[$])", "completed"),
@@ -134,7 +134,7 @@ const ENDS: [(&str, &str); 12] = [
 ];
 
 #[test]
-fn a_running_job_runs_once_more_however_it_ends_and_however_often_that_was_asked() {
+fn a_running_job_runs_once_more_however_it_ends_and_however_often_that_was_requested() {
     for (end, outcome) in ENDS {
         for asked in [1, 3] {
             let (mut client, q) = queue("");
@@ -163,7 +163,7 @@ fn a_running_job_runs_once_more_however_it_ends_and_however_often_that_was_asked
 
 #[test]
 fn a_job_whose_lease_ends_runs_once_more_with_the_new_payload() {
-    // Without a worker the attempt does not end before another run is asked for.
+    // Without a worker the attempt does not end before the test requests another run.
     let database = Database::without_worker();
     let (mut client, mut other, q) = (database.connect(), database.connect(), "q".to_owned());
     create(&mut client, &q, "max_attempts => 1, lease => '1 ms'");
@@ -175,7 +175,7 @@ fn a_job_whose_lease_ends_runs_once_more_with_the_new_payload() {
 }
 
 #[test]
-fn a_job_asked_to_stop_runs_again_all_the_same() {
+fn a_job_with_a_request_to_cancel_still_runs_again() {
     let (mut client, q) = queue("");
     let mut other = connect();
     let (job, id) = bring(&mut client, &mut other, &q, "running");
@@ -187,7 +187,7 @@ fn a_job_asked_to_stop_runs_again_all_the_same() {
 }
 
 #[test]
-fn asked_while_the_claim_is_open_it_runs_once_more_after_the_run_or_instead_of_it() {
+fn a_request_while_the_claim_is_open_gives_one_run_after_the_run_or_instead_of_it() {
     for end in ["COMMIT", "ROLLBACK"] {
         let (mut client, q) = queue("");
         let mut other = connect();
@@ -206,7 +206,7 @@ fn asked_while_the_claim_is_open_it_runs_once_more_after_the_run_or_instead_of_i
 }
 
 #[test]
-fn asked_while_the_end_is_open_it_runs_once_more_in_every_order_of_commits() {
+fn a_request_while_the_end_is_open_gives_one_run_in_every_order_of_commits() {
     for (producer_first, end) in [(true, "COMMIT"), (true, "ROLLBACK"), (false, "COMMIT"), (false, "ROLLBACK")] {
         let (mut client, q) = queue("");
         let mut other = connect();
@@ -234,7 +234,7 @@ fn asked_while_the_end_is_open_it_runs_once_more_in_every_order_of_commits() {
 }
 
 #[test]
-fn a_rerun_that_is_rolled_back_is_none() {
+fn a_rolled_back_request_for_another_run_has_no_effect() {
     let (mut client, q) = queue("");
     let mut other = connect();
     let (job, id) = bring(&mut client, &mut other, &q, "running");
@@ -256,7 +256,7 @@ fn a_worker_can_ask_for_its_own_next_run() {
     assert_eq!(enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun', delay => '1 hour'"), job);
     client.run(&format!("SELECT queue.complete({id}); COMMIT"));
     wait::until_true("it waits once more", || live(&mut client, &q) == ["scheduled 2 0"]);
-    // The end is in the same transaction as the claim.
+    // The same transaction claims the job and ends it.
     let (mut client, q) = queue("");
     enqueue(&mut client, &q, "payload => '1'");
     client.run("BEGIN");
@@ -264,7 +264,7 @@ fn a_worker_can_ask_for_its_own_next_run() {
     enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun'");
     client.run(&format!("SELECT queue.complete({id}); COMMIT"));
     wait::until_true("it waits once more", || live(&mut client, &q) == ["ready 2 0"]);
-    // If the attempt has ended before, the enqueue makes another job.
+    // If the attempt has already ended, the enqueue makes another job.
     client.run("BEGIN");
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id})"));
@@ -288,7 +288,7 @@ fn a_call_that_is_not_newer_does_nothing() {
     }
     assert_eq!(call(&mut client, 3, "3"), job);
     assert_eq!(live(&mut client, &q), ["ready 3 0"]);
-    // An enqueue without a version counts, and keeps the known version.
+    // An enqueue without a version is accepted. The known version stays.
     assert_eq!(call(&mut client, 4, ""), job);
     assert_eq!(call(&mut client, 9, "3"), job);
     assert_eq!(live(&mut client, &q), ["ready 4 0"]);
@@ -309,7 +309,7 @@ fn a_call_that_is_not_newer_does_nothing() {
 }
 
 #[test]
-fn a_key_stays_taken_for_as_long_as_was_said() {
+fn a_key_stays_taken_for_its_unique_for() {
     let (mut client, q) = queue("");
     let job = enqueue(&mut client, &q, "payload => '1', unique_for => '1 hour'");
     let id = client.claim(&q);
@@ -334,7 +334,7 @@ fn a_key_stays_taken_for_as_long_as_was_said() {
 }
 
 #[test]
-fn what_is_remembered_for_ever_can_be_read() {
+fn a_remembered_key_can_be_read_with_any_retention() {
     for retention in ["-1", "290000 years", "0"] {
         let (mut client, q) = queue(&format!("retention => '{retention}'"));
         let job = enqueue(&mut client, &q, "version => '2024-01-02'");
@@ -362,7 +362,7 @@ fn keys_are_per_queue_and_need_not_be_short() {
 }
 
 #[test]
-fn a_batch_does_what_its_calls_would_one_after_the_other() {
+fn a_batch_has_the_effect_of_single_calls_in_order() {
     let (mut client, q) = queue("");
     let there = enqueue(&mut client, &q, "payload => '0', version => '2024-01-05'");
     let jobs = r#"[{"payload": 1}, {"payload": 2, "unique_key": "a"}, {"payload": 3, "unique_key": "a"},
@@ -378,7 +378,7 @@ fn a_batch_does_what_its_calls_would_one_after_the_other() {
     let mut all = live(&mut client, &q);
     all.sort();
     assert_eq!(all, ["ready 1 0", "ready 2 0", "ready 5 5", "ready 7 0", "ready 9 0"]);
-    // The call refuses all or nothing.
+    // The call refuses all elements or none.
     let failure = client.failure(&format!(
         r#"SELECT queue.enqueue_batch('{q}',
             '[{{"unique_key": "d"}}, {{"unique_key": "d", "on_duplicate": "error"}}]')"#
@@ -387,7 +387,7 @@ fn a_batch_does_what_its_calls_would_one_after_the_other() {
     let failure = client.failure(&format!(r#"SELECT queue.enqueue_batch('{q}', '[{{"unique_key": 7}}]')"#));
     assert!(failure.message.starts_with("jobs[0]: field \"unique_key\" must be a string"), "{failure:?}");
     assert_eq!(live(&mut client, &q).len(), 5);
-    // Many payloads under one key are one job.
+    // Many payloads under one key make one job.
     let (mut client, q) = queue("");
     let many = format!(
         "SELECT queue.enqueue_many('{q}', ARRAY['1', '2', '3']::jsonb[], unique_key => 'k', on_duplicate => 'replace')"
@@ -416,6 +416,6 @@ fn an_ended_job_cannot_be_retried_while_another_has_its_key() {
     client.run(&format!("SELECT queue.cancel({next})"));
     client.run(&format!("SELECT queue.retry({job})"));
     assert_eq!(live(&mut client, &q), ["ready 1 0"]);
-    // The job has its key again.
+    // The retried job has its key again.
     assert_eq!(enqueue(&mut client, &q, "payload => '3'"), job);
 }

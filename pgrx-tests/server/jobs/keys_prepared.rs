@@ -1,4 +1,4 @@
-//! Unique keys of prepared transactions: held until they end, also over a restart.
+//! Unique keys of prepared transactions are held until these end, even over a restart.
 
 use crate::jobs::keys_races::{enqueue, jobs, later, wait_until_it_waits};
 use crate::shared::*;
@@ -18,7 +18,7 @@ fn a_prepared_transaction_holds_its_keys_until_it_ends() {
 }
 
 #[test]
-fn a_run_asked_for_in_a_prepared_transaction_is_made() {
+fn a_run_requested_in_a_prepared_transaction_is_made() {
     let (mut client, q) = queue("");
     let job: i64 = client.value(&enqueue(&q, "k", "skip"));
     let id = client.claim(&q);
@@ -63,7 +63,7 @@ fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
 }
 
 #[test]
-fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
+fn a_run_requested_in_a_prepared_transaction_holds_its_key_over_a_restart() {
     let (cluster, mut client) = Cluster::new().conf("max_prepared_transactions = 4").start_with_database("app");
     create(&mut client, "q", "");
     let rerun = |payload: i32, version: i32| {

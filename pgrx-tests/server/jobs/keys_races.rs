@@ -1,5 +1,5 @@
-//! Unique keys with many sessions: which session waits for which, when a key is free again, and that no requested run
-//! is lost or doubled.
+//! Unique keys with many sessions: which session waits for which, when a key is free again, and that each requested run
+//! happens once.
 
 use std::collections::HashMap;
 use std::sync::mpsc;
@@ -58,7 +58,7 @@ fn many_producers_of_few_keys_make_one_job_of_each() {
 }
 
 #[test]
-fn producers_of_other_keys_pass() {
+fn producers_of_other_keys_do_not_wait() {
     let (database, mut client) = Database::new().with_queue("q", "");
     let (mut other, q) = (database.connect(), "q");
     client.run(&format!("BEGIN; {}", enqueue(q, "mine", "skip")));
@@ -77,7 +77,7 @@ fn producers_of_other_keys_pass() {
     client.run("COMMIT");
     other.run(&enqueue(q, "m1", "skip"));
     assert_eq!(jobs(&mut other, q), 101_001);
-    // The second time all jobs exist.
+    // This time all jobs exist.
     other.run(&format!(
         "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) \
             FROM generate_series(1, 100000) AS n))"
@@ -145,8 +145,8 @@ fn a_rolled_back_savepoint_lets_go_of_its_keys() {
     }
     client.run("COMMIT");
     assert_eq!(jobs(&mut client, &q), 4);
-    // A session that waits for a savepoint's key continues when the savepoint is rolled back and the transaction stays
-    // open.
+    // A session waits for the key of a savepoint. When the savepoint is rolled back, the session continues, although
+    // the transaction stays open.
     client.run(&format!("BEGIN; SAVEPOINT s; {}", enqueue(&q, "e", "skip")));
     let (pid, answer) = later(enqueue(&q, "e", "error"));
     wait_until_it_waits(&mut other, pid);
@@ -162,7 +162,7 @@ fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
     create(&mut client, "q", "");
     let job: i64 = client.value(&enqueue("q", "k", "skip"));
     let id = client.claim("q");
-    // An idle session that has noted a rerun does not block the end of the attempt.
+    // An idle transaction that has requested another run does not block the end of the attempt.
     producer.run(&format!("BEGIN; {}", enqueue("q", "k", "rerun")));
     client.run(&format!("SET lock_timeout = '20 s'; SELECT queue.complete({id})"));
     other.run("SET lock_timeout = '20 s'; SELECT FROM queue.maintain()");
@@ -171,7 +171,8 @@ fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
     other.run("SELECT FROM queue.maintain()");
     assert_eq!(client.state(job), "ready");
     let id = client.claim("q");
-    // The rerun comes too late: the end has begun. Then a producer takes the key before the worker serves the rerun.
+    // The request for another run comes after the end has begun. Then a producer takes the key before the worker serves
+    // the request.
     client.run(&format!("BEGIN; SELECT queue.complete({id})"));
     other.run(&enqueue("q", "k", "rerun"));
     client.run("COMMIT");
@@ -186,7 +187,7 @@ fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
 }
 
 #[test]
-fn a_waiting_job_that_another_transaction_is_changing_is_renewed_when_that_has_ended() {
+fn a_waiting_job_that_another_transaction_changes_is_replaced_once_that_ends() {
     for change in ["reprioritize(#, 5)", "cancel(#)", "reschedule(#, 'tomorrow')", "purge('q')", "retry(#)"] {
         for end in ["COMMIT", "ROLLBACK"] {
             let database = Database::without_worker();
@@ -209,7 +210,7 @@ fn a_waiting_job_that_another_transaction_is_changing_is_renewed_when_that_has_e
 }
 
 #[test]
-fn a_newer_payload_is_not_replaced_by_one_that_was_asked_for_late() {
+fn a_newer_payload_is_not_replaced_by_a_late_request() {
     let database = Database::without_worker();
     let (mut client, mut producer) = (database.connect(), database.connect());
     create(&mut client, "q", "backoff_base => '0'");
@@ -218,7 +219,7 @@ fn a_newer_payload_is_not_replaced_by_one_that_was_asked_for_late() {
     client.run(&format!("BEGIN; SELECT queue.fail({id}, 'boom')"));
     producer.run("SELECT queue.enqueue('q', '2', unique_key => 'k', on_duplicate => 'rerun')");
     client.run("COMMIT");
-    // The job waits with the old payload. The rerun is still to be served.
+    // The job waits with the old payload. The request for another run is not served yet.
     assert_eq!(client.state(job), "ready");
     producer.run("SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')");
     for _ in 0..3 {
@@ -231,7 +232,7 @@ fn a_newer_payload_is_not_replaced_by_one_that_was_asked_for_late() {
 }
 
 #[test]
-fn a_full_table_of_keys_raises_and_is_empty_again() {
+fn a_full_table_of_keys_raises_an_error_and_empties_again() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.max_keys = 8", "max_prepared_transactions = 2"]).start_with_extension();
     client.run("SELECT queue.create('q')");
@@ -253,13 +254,14 @@ fn a_full_table_of_keys_raises_and_is_empty_again() {
 }
 
 #[test]
-fn what_was_asked_for_outlives_a_crash() {
+fn requested_runs_survive_a_crash() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.worker = off").start_with_extension();
     client.run("SELECT queue.create('q')");
     let mut other = cluster.connect();
     let rerun =
         |key: &str| format!("SELECT queue.enqueue('q', '\"again\"', unique_key => '{key}', on_duplicate => 'rerun')");
-    // Three reruns: requested too late, during the run, and while the claim is open, which the crash rolls back.
+    // Makes three requests for another run: one that comes too late, one during the run, and one while the claim is
+    // open. The crash rolls that claim back.
     let late: i64 = client.value(&enqueue("q", "late", "skip"));
     let id = client.claim("q");
     client.run(&format!("BEGIN; SELECT queue.complete({id})"));
@@ -290,7 +292,7 @@ fn what_was_asked_for_outlives_a_crash() {
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0);
 }
 
-/// Does duties until the ring has turned this number of times, so that every row has moved.
+/// Does duties until the ring has turned this many times, so that every row has moved.
 fn turn(client: &mut Client, times: usize) {
     for _ in 0..times {
         client.pass_through("filler", 1000);
@@ -301,7 +303,7 @@ fn turn(client: &mut Client, times: usize) {
 }
 
 #[test]
-fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
+fn keys_and_requested_runs_survive_turns_of_the_ring() {
     let cluster =
         Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.worker = off"]).start();
     let mut client = cluster.connect();
@@ -315,7 +317,7 @@ fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
     for _ in 0..3 {
         assert_eq!(asks(&mut client, "running"), running);
     }
-    // A job whose note belongs to an open transaction.
+    // A note of this job belongs to an open transaction.
     let open = make(&mut client, "open");
     client.run(&format!("SELECT queue.reprioritize({open}, -1)"));
     let open_id = client.claim("q");
@@ -339,7 +341,7 @@ fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
     let payloads: HashMap<i64, String> = payloads.into_iter().collect();
     let again = "\"again\"".to_owned();
     assert_eq!(payloads, HashMap::from([(open, again.clone()), (running, again), (waiting, "{}".to_owned())]));
-    // The attempt that served a note may be deleted before the attempt of the note. The note stays served.
+    // The attempt that served a note may be deleted before the attempt with the note. The note still counts as served.
     client.run(
         "SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'q' AND state = 'running'))",
     );
@@ -417,7 +419,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
                     };
                     let (id, document): (i64, i32) = (row.get(0), row.get(2));
                     n += 1;
-                    // Reads the document and takes a while to index it.
+                    // The worker reads the document and takes a while to index it.
                     let seen: i32 = client.value(&format!("SELECT updates FROM document WHERE id = {document}"));
                     thread::sleep(Duration::from_millis(2));
                     let end = match n % 10 {
@@ -443,7 +445,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
         "SELECT format('%s: %s of %s', id, indexed, updates) FROM document WHERE indexed < updates ORDER BY id",
     );
     assert!(behind.is_empty(), "{behind:?}");
-    // Each document ran at most as often as it changed, apart from runs that failed.
+    // There were at most as many runs as changes, apart from failed runs.
     let runs: i64 = client.value("SELECT count(*) FROM run WHERE is_indexed");
     let updates: i64 = client.value("SELECT sum(updates) FROM document");
     assert!(runs <= updates, "{runs} runs of {updates} updates");
@@ -464,7 +466,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
     }
     client.run("SELECT queue.complete(id) FROM queue.claim('index')");
     assert_eq!(client.count("SELECT FROM queue.claim('index')"), 0);
-    // amcheck accepts the index entries that were inserted without Postgres's own code.
+    // The extension inserts index entries with its own code. amcheck accepts them.
     client.run("CREATE EXTENSION amcheck");
     let checked: i64 = client.value(
         "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i JOIN pg_class AS t
@@ -481,7 +483,7 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
 }
 
 #[test]
-fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
+fn a_turn_of_the_memory_of_keys_keeps_the_keys_that_count() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.reclaim_delay = 0", "pg_queue.worker = off"]).start_with_extension();
     client.run("SELECT queue.create('q'), queue.create('gone')");
@@ -500,7 +502,7 @@ fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
     };
     let mut largest = 0;
     for round in 0..12 {
-        // Many keys once, each soon forgotten, and one key again and again.
+        // Many keys are used once and soon forgotten. One key is used again and again.
         client.run(&format!(
             "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key',
                 'r{round} ' || n % 15000,
@@ -542,7 +544,7 @@ fn a_dump_remembers_keys() {
          WHERE extname = 'pg_queue' AND relname LIKE 'key%' ORDER BY 1",
     );
     assert_eq!(config, ["key_0", "key_1"]);
-    // After a write by SQL the answers are read from the logs.
+    // After a write by SQL, keys are read from the logs.
     client.run("UPDATE queue_internal.key_0 SET job_id = job_id");
     client.refused("SELECT queue.enqueue('q')", "55000");
     client.run("SELECT queue.adopt()");
@@ -551,11 +553,11 @@ fn a_dump_remembers_keys() {
 }
 
 #[test]
-fn a_queue_that_is_being_dropped_keeps_no_other_waiting_for_its_rerun() {
+fn a_queue_that_is_being_dropped_does_not_delay_reruns_of_other_queues() {
     let database = Database::new();
     let (mut client, mut other, mut dropper) = (database.connect(), database.connect(), database.connect());
     client.run("SELECT queue.create('first'); SELECT queue.create('second')");
-    // Reruns that were requested too late, in ascending order of ids.
+    // Both requests for another run come too late. The worker would serve the first queue's request first.
     let jobs: Vec<i64> = ["first", "second"].map(|q| client.value(&enqueue(q, "k", "skip"))).into();
     let ids: Vec<i64> = ["first", "second"].map(|q| client.claim(q)).into();
     client.run(&format!("BEGIN; SELECT count(*) FROM queue.complete_many('{{{}, {}}}')", ids[0], ids[1]));

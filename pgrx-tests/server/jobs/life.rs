@@ -1,13 +1,13 @@
-//! A job's life: retries, backoff, death, release, progress, cancellation, and what the views say of it.
+//! A job's life: retries, backoff, death, release, progress, cancellation, and what the views show of it.
 
 use crate::shared::{self, *};
 
-/// Seconds since 1970, by the server's clock.
+/// Returns the seconds since 1970 by the server's clock.
 fn clock(client: &mut Client) -> f64 {
     client.value("SELECT extract(epoch FROM clock_timestamp())::float8")
 }
 
-/// Fails an attempt. Returns the earliest and the latest delay, in seconds, after which the job runs again.
+/// Fails an attempt. Returns bounds of the delay after which the job runs again, in seconds.
 fn delay_after(client: &mut Client, fail: &str) -> (f64, f64) {
     let before = clock(client);
     let run_at: f64 = client.value(&format!("SELECT extract(epoch FROM queue.{fail})::float8"));
@@ -15,7 +15,7 @@ fn delay_after(client: &mut Client, fail: &str) -> (f64, f64) {
     (run_at - after, run_at - before)
 }
 
-/// These columns of `queue.job` for the job, as text.
+/// Returns these columns of `queue.job` for the job as text.
 fn look(client: &mut Client, job_id: i64, columns: &str) -> String {
     client.value(&format!("SELECT ROW({columns})::text FROM queue.job({job_id})"))
 }
@@ -146,7 +146,7 @@ fn jitter_spreads_the_delay_to_both_sides_and_no_further() {
     ));
     assert_eq!(delays.len(), 40);
     assert!(delays.iter().all(|at| at - after <= 150.0 && at - before >= 50.0), "{delays:?}");
-    // With 40 draws, one side stays empty once in 10^12.
+    // With 40 draws, one side stays empty in one of 10^12 runs.
     assert!(delays.iter().any(|at| at - before < 100.0) && delays.iter().any(|at| at - after > 100.0));
 }
 
@@ -175,11 +175,11 @@ fn the_job_s_own_limits_win_over_the_queue_s() {
     let near = |left: f64, seconds: f64| (seconds - 20.0..=seconds).contains(&left);
     let id = client.claim(&q);
     assert!(near(lease(&mut client, id), 600.0));
-    // An extension without a length has the length of the claim.
+    // An extension without a length is as long as the claim's lease.
     client.run(&format!("SELECT queue.extend({id}, '2 hours')"));
     assert!(near(lease(&mut client, id), 7200.0));
     client.run(&format!("SELECT queue.fail({id}, 'boom')"));
-    // The claim's own lease has precedence over both, and the next attempt does not keep it.
+    // The claim's own lease counts before both settings. The next attempt does not keep it.
     let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}', lease => '30 min')"));
     assert!(near(lease(&mut client, id), 1800.0));
     assert!(client.value::<bool>(&format!("SELECT queue.fail({id}, 'boom') IS NULL")));
@@ -263,10 +263,10 @@ fn progress_goes_on_to_the_next_attempt_however_this_one_ends() {
 
 #[test]
 fn a_large_payload_goes_through_retries_uncopied() {
-    // In a database of its own, so that no other test closes the open segment.
+    // The database is the test's own, so that no other test closes the open segment.
     let (_database, mut client) = Database::new().with_queue("q", "backoff_base => '0'");
     let q = "q";
-    // Ten megabytes that do not compress.
+    // The payload has ten megabytes and cannot be compressed.
     client.run(
         "CREATE TEMP TABLE big AS
          SELECT jsonb_build_object('x', string_agg(md5(i::text), '')) AS payload FROM generate_series(1, 330000) AS i",
@@ -287,7 +287,7 @@ fn a_large_payload_goes_through_retries_uncopied() {
     };
     assert_eq!(rows, 4);
     assert!((10_000_000..11_000_000).contains(&bytes), "{bytes} bytes for {rows} attempts");
-    // A retry by hand stores a payload of its own.
+    // A retry by hand stores another copy of the payload.
     client.run(&format!("SELECT queue.retry({job})"));
     assert_eq!(client.value::<String>(&format!("SELECT md5(payload::text) FROM queue.job({job})")), digest);
     assert_eq!(client.value::<String>(&format!("SELECT md5(payload::text) FROM queue.claim('{q}')")), digest);
@@ -377,7 +377,7 @@ fn an_ended_job_can_be_retried_from_the_start() {
         client.run(&format!("SELECT queue.retry({job})"));
         let found = look(&mut client, job, "state, payload, priority, attempt, error, result, finished_at");
         assert_eq!(found, r#"(ready,"{""keep"": 1}",4,1,,,)"#, "{end}");
-        // The job has all its attempts again.
+        // The retried job has all its attempts again.
         for n in 1..=2 {
             let row = client.query_one(&format!("SELECT id, attempt FROM queue.claim('{q}')"), &[]).unwrap();
             assert_eq!(row.get::<_, i32>(1), n);
@@ -408,7 +408,7 @@ fn a_waiting_job_can_be_retried_now_or_at_another_time() {
 }
 
 #[test]
-fn a_job_that_is_dead_only_in_an_old_snapshot_is_retried_as_it_is_now() {
+fn a_retry_with_an_old_snapshot_retries_the_job_in_its_present_state() {
     let (mut client, q) = queue("");
     client.enqueue(&q);
     let id = client.claim(&q);
@@ -419,14 +419,15 @@ fn a_job_that_is_dead_only_in_an_old_snapshot_is_retried_as_it_is_now() {
     assert_eq!(client.value::<i64>(&retry_dead(&q)), 1);
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.complete({id})"));
-    // The old snapshot still finds the job. `retry` takes the job's id, and retries an ended job in any final state.
+    // The old snapshot still finds the job as dead. `retry` takes the job's id and retries an ended job in any final
+    // state.
     assert_eq!(late.value::<i64>(&retry_dead(&q)), 1);
     late.run("COMMIT");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 9)")), 1, "it runs once more, and once only");
 }
 
 #[test]
-fn dead_jobs_are_retried_by_filter_and_number() {
+fn dead_jobs_are_retried_by_filter_up_to_a_number() {
     let (mut client, q) = queue("");
     let (_, other) = queue("");
     client.run(&format!(
@@ -478,7 +479,7 @@ fn a_waiting_job_gets_another_priority_or_time() {
 }
 
 #[test]
-fn a_purge_cancels_all_that_waits_and_nothing_else() {
+fn a_purge_cancels_all_waiting_jobs_and_no_others() {
     let (mut client, q) = queue("");
     let (_, other) = queue("");
     client.enqueue(&other);
@@ -501,7 +502,7 @@ fn a_purge_cancels_all_that_waits_and_nothing_else() {
 }
 
 #[test]
-fn forget_leaves_nothing_of_what_was_said() {
+fn forget_removes_all_data_of_a_job() {
     let (mut client, q) = queue("backoff_base => '0'");
     let job: i64 = client
         .value(&format!("SELECT queue.enqueue('{q}', '{{\"name\": \"marker\"}}', headers => '{{\"h\": \"marker\"}}')"));
@@ -540,7 +541,7 @@ fn error_texts_are_cut_between_characters() {
 }
 
 #[test]
-fn a_batch_is_as_many_single_jobs() {
+fn a_batch_has_the_effect_of_single_enqueues() {
     let (mut client, q) = queue("");
     let many: Vec<i64> = client.column(&format!(
         "SELECT queue.enqueue_many('{q}', ARRAY['1', '2', 'null']::jsonb[], priority => 2, max_attempts => 3, \

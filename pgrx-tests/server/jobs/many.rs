@@ -1,9 +1,9 @@
 //! `queue.cancel_many`, `retry_many`, `reprioritize_many` and `reschedule_many` do for each job what the single verb
-//! does, and answer for each. Searches and jobs beyond memory are in `operations::listing`.
+//! does, and return an answer for each. Searches and jobs beyond memory are in `operations::listing`.
 
 use crate::shared::*;
 
-/// For each verb: the call for many, the call for one, and the answer if it is done.
+/// For each verb: the call for many jobs, the call for one job, and the answers that mean success.
 const VERBS: [(&str, &str, &[&str]); 6] = [
     ("cancel_many($, 'no need')", "cancel($, 'no need')", &["cancelled", "cancelling"]),
     ("cancel_many($, force => true)", "cancel($, force => true)", &["cancelled"]),
@@ -30,7 +30,7 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
         let id = client.claim(q);
         client.run(&format!("SELECT queue.{}", end.replace('$', &id.to_string()).replace('#', &job.to_string())));
         if end.starts_with("suspend") {
-            // The job goes on immediately, for its time has passed.
+            // The job goes on immediately, because its time has passed.
             queue_tests::wait::until_true("it goes on", || client.state(job) == "ready");
             client.run(&format!("SELECT queue.reschedule({job}, '2090-01-01')"));
         }
@@ -41,7 +41,7 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
     jobs.push(before);
     jobs.push(client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 day', priority => 3)")));
     jobs.push(client.enqueue(q));
-    // A key that another living job has taken meanwhile.
+    // Another living job has taken this job's key.
     let keyed: i64 = client.value(&format!("SELECT queue.enqueue('{q}', unique_key => 'k')"));
     client.run(&format!(
         "SELECT queue.cancel({keyed}); SELECT queue.enqueue('{q}', unique_key => 'k', delay => '1 day')"
@@ -50,7 +50,7 @@ fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
     jobs
 }
 
-/// All that the views show of each job, without ids and current times.
+/// Returns everything that the views show of each job, without ids and current times.
 fn known(client: &mut Client, jobs: &[i64]) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', state, priority, attempt, error, result, CASE WHEN run_at > '2080-01-01' THEN run_at END,
@@ -60,7 +60,7 @@ fn known(client: &mut Client, jobs: &[i64]) -> Vec<String> {
 }
 
 #[test]
-fn each_job_becomes_what_the_verb_for_one_makes_of_it() {
+fn each_job_changes_as_the_single_verb_would_change_it() {
     for (many, one, done) in VERBS {
         let (mut client, q) = queue("");
         let other = format!("{q} other");
@@ -107,7 +107,7 @@ fn each_job_becomes_what_the_verb_for_one_makes_of_it() {
 }
 
 #[test]
-fn a_job_that_is_there_twice_is_answered_for_twice() {
+fn a_job_that_is_given_twice_gets_two_answers() {
     let (mut client, q) = queue("");
     for (many, _, done) in VERBS {
         let (job, other) = (client.enqueue(&q), client.enqueue(&q));
@@ -147,7 +147,7 @@ fn ten_thousand_jobs_are_changed_in_one_call() {
 }
 
 #[test]
-fn what_another_transaction_has_is_busy_and_the_others_are_changed() {
+fn jobs_that_another_transaction_holds_are_busy_and_the_others_are_changed() {
     for (many, one, done) in VERBS {
         let (mut client, q) = queue("");
         let mut other = connect();
@@ -174,7 +174,7 @@ fn a_rollback_takes_all_changes_back() {
         assert_eq!(client.column::<String>(&sql), [done[0]; 3], "{many}");
         client.run("ROLLBACK");
         assert_eq!(known(&mut client, &jobs), before, "{many}");
-        // An id that is not a job's is an error of the call, and nothing is changed.
+        // An id that is not a job's is an error of the call, which changes nothing.
         let wrong = many.replace('$', &format!("ARRAY[{}, {}, 16]", jobs[0], jobs[1]));
         assert_eq!(client.failure(&format!("SELECT queue.{wrong}")).code, "22023", "{many}");
         assert_eq!(known(&mut client, &jobs), before, "{many}");
@@ -183,7 +183,7 @@ fn a_rollback_takes_all_changes_back() {
 }
 
 #[test]
-fn a_flow_of_which_a_member_is_busy_is_left_as_it_is() {
+fn a_flow_with_a_busy_member_stays_as_it_is() {
     let (mut client, q) = queue("max_attempts => 1");
     let flow: i64 = client.value(&format!("SELECT queue.enqueue_flow('{q}', '[{{}}, {{}}, {{}}]')"));
     client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}', 3)"));
@@ -198,10 +198,10 @@ fn a_flow_of_which_a_member_is_busy_is_left_as_it_is() {
     assert_eq!(client.count(&members), 0);
 }
 
-/// A job that is refused or busy stays as it was: a flow that is being cancelled, and a flow that another transaction
+/// A job that is refused or busy stays as it was: a flow that is being cancelled, or a flow that another transaction
 /// changes.
 #[test]
-fn what_is_refused_or_busy_is_as_it_was() {
+fn refused_and_busy_jobs_stay_as_they_were() {
     let verbs =
         ["reprioritize_many($, 5)", "reschedule_many($, now() + interval '1 hour')", "retry_many($)", "cancel_many($)"];
     let cases = ["cancel", "seal", "resolve"].into_iter().flat_map(|change| verbs.map(|verb| (change, verb)));
@@ -219,11 +219,11 @@ fn what_is_refused_or_busy_is_as_it_was() {
             other.run(end);
             let case = format!("{change}, {end}, {call}: {outcome}");
             if !end.is_empty() {
-                // A cancel is noted beside the other transaction's note.
+                // A request to cancel is noted beside the other transaction's note.
                 assert!(outcome == "busy" || verb.starts_with("cancel") && outcome == "cancelling", "{case}");
             }
             if end == "ROLLBACK" {
-                // The flow goes on as it would have without the call.
+                // The flow ends as it would have ended without the call.
                 let (more, ended) = if outcome == "busy" { ("seal", "completed") } else { ("job", "cancelled") };
                 client.run(&format!("SELECT queue.{more}({flow}); SELECT queue.complete({member})"));
                 wait::until_true(&case, || client.state(flow) == ended);
@@ -235,8 +235,7 @@ fn what_is_refused_or_busy_is_as_it_was() {
     }
 }
 
-/// A job is changed twice in a transaction. Another session claims meanwhile, and the transaction is rolled back. The
-/// next claim gets the job.
+/// A transaction changes a job twice and is rolled back. Another session claims meanwhile. The next claim gets the job.
 #[test]
 fn a_job_that_was_changed_twice_is_ready_after_a_rollback() {
     let twice = [

@@ -1,4 +1,4 @@
-//! Queues: paused, dropped, with options that are set and reset; what the views count of them.
+//! Queues that are paused or dropped, options that are set and reset, and the counts in the views.
 
 use crate::shared::*;
 
@@ -119,7 +119,7 @@ fn options_are_set_changed_and_reset() {
 }
 
 #[test]
-fn the_views_count_and_age() {
+fn the_views_show_counts_and_ages() {
     let (mut client, q) = queue("backoff_base => '0'");
     let stats = format!(
         "SELECT ROW(ready, scheduled, retrying, running, dead, oldest_ready_age IS NULL, enqueued, claimed, completed,

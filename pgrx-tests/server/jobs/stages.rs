@@ -1,11 +1,11 @@
-//! Pipelines: a job passes its queue's stages, keeps its id, and runs once in each stage.
+//! Pipelines: a job passes through its queue's stages, keeps its id, and runs once in each stage.
 
 use crate::interface::stumbles::{listening, taken};
 use crate::shared::*;
 
 pub const THREE: &str = "stages => '{fetch, parse, store}'";
 
-/// Claims a job of a stage, which must exist. Returns the attempt's id.
+/// Claims a job of a stage. There must be one. Returns the attempt's id.
 pub fn claim_in(client: &mut Client, q: &str, stage: &str) -> i64 {
     client.value(&format!("SELECT id FROM queue.claim('{q}', stage => '{stage}')"))
 }
@@ -16,7 +16,7 @@ pub fn stage_of(client: &mut Client, job: i64) -> Option<String> {
     stage
 }
 
-/// The attempts of a job, in order: stage, number, state.
+/// Returns the stage, number and state of a job's attempts, in order.
 pub fn attempts(client: &mut Client, job: i64) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', stage, attempt, state) FROM queue.job_attempts({job}) ORDER BY id >> 4"
@@ -136,7 +136,7 @@ fn a_stage_is_checked_everywhere() {
     client.refused(&format!("SELECT queue.advance({id}, delay => '-1 s')"), "22023");
     let failure = client.refused(&format!("SELECT queue.complete({id})"), "55000");
     assert!(failure.hint.contains("queue.advance"), "{failure:?}");
-    // In a batch it is refused and keeps running, and the other attempts complete.
+    // A batch refuses this attempt, which keeps running. The other attempts complete.
     for (columns, verb) in [
         ("outcome, reason", "complete_many($)"),
         ("headers->>'outcome', headers->>'reason'", "claim('Q', completed => $)"),
@@ -226,7 +226,7 @@ fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_
 }
 
 #[test]
-fn what_a_worker_has_written_and_advance_are_one() {
+fn the_writes_of_a_worker_and_its_advance_commit_together() {
     let (mut client, q) = queue(THREE);
     let job = client.enqueue(&q);
     client.run("CREATE TABLE IF NOT EXISTS stages_effects (job_id bigint, stage text)");
@@ -296,7 +296,7 @@ fn a_worker_that_waits_for_all_stages_is_woken_by_a_job_in_any() {
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
     assert_eq!(waiting.join().unwrap(), ["parse"]);
 
-    // A stage that was added while the session slept wakes it, too.
+    // A stage that was added during the sleep also wakes the session.
     client.claim(&q);
     let sql = format!("SELECT stage FROM queue.claim('{q}', wait => '10 s')");
     let waiting = asleep::<String>(&mut client, connect(), sql);
@@ -328,11 +328,11 @@ fn a_claim_of_several_stages_takes_their_jobs_only() {
     assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), [of(&other, "b")]);
     assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), [of(&q, "fetch"), of(&q, "store")]);
     assert_eq!(claim(&[&other, &q, &other, &q], "b,fetch,b,store"), []);
-    // NULL means all stages, also beside a named stage.
+    // NULL means all stages, even beside a named stage.
     assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [(plain.clone(), None)]);
     assert_eq!(claim(&[&plain, &q, &q], "NULL,fetch,NULL"), [of(&q, "parse")]);
     assert_eq!(claim(&[&q, &other], "fetch,NULL"), [of(&other, "a")]);
-    // A queue without the named stages does not hide jobs of another queue.
+    // A queue without the named stages does not hide the jobs of another queue.
     assert_eq!(claim(&[&q, &plain, &other], "none,parse,b"), []);
     client.run(&format!("SELECT queue.enqueue('{other}', stage => 'b')"));
     assert_eq!(claim(&[&q, &plain, &other], "none,parse,b"), [of(&other, "b")]);
@@ -351,7 +351,7 @@ fn a_claim_of_several_stages_sleeps_until_one_of_them_has_a_job() {
     wait_asleep(&mut client, pid);
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
     wait_asleep(&mut client, pid);
-    // A stage that was added after the call began.
+    // This stage is added after the call has begun.
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse, store, later}}')"));
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'later')"));
     assert_eq!(waiting.join().unwrap(), ["later"]);
@@ -396,7 +396,7 @@ fn a_job_with_a_cancellation_request_does_not_advance() {
 }
 
 #[test]
-fn the_views_tell_stages_apart() {
+fn the_views_distinguish_stages() {
     let (mut client, q) = queue(THREE);
     let rows = format!(
         "SELECT concat_ws(' ', stage, ready, running, enqueued, claimed, completed, failed) FROM queue.stats \
@@ -418,7 +418,7 @@ fn the_views_tell_stages_apart() {
          FROM queue.throughput WHERE queue_name = '{q}' GROUP BY stage ORDER BY stage"
     ));
     assert_eq!(parts, ["fetch 3 2 1 1 t", "parse 0 1 1 0 t"]);
-    // A count row by row gives the same numbers.
+    // Counting the rows gives the same numbers.
     let counted = "SELECT string_agg(concat_ws(' ', lane, ready, running, enqueued, claimed, completed, failed), ','
         ORDER BY lane)
          FROM queue_internal.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue_internal.lane
@@ -450,13 +450,13 @@ fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
     assert_eq!(client.value::<i64>(&enqueue(2, "skip")), job);
     client.refused(&enqueue(2, "error"), "23505");
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
-    // While the job waits, the enqueue acts immediately.
+    // While the job waits, the enqueue takes effect immediately.
     assert_eq!(client.value::<i64>(&enqueue(3, "replace")), job);
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("fetch"));
     let id = client.claim(&q);
     client.run(&format!("SELECT queue.advance({id}, 'store')"));
     let id = claim_in(&mut client, &q, "store");
-    // While the job runs, the enqueue acts after this run. Then the key is free.
+    // While the job runs, the enqueue takes effect after this run. Then the key is free.
     assert_eq!(client.value::<i64>(&enqueue(4, "rerun")), job);
     client.run(&format!("SELECT queue.complete({id})"));
     for (stage, verb) in [("fetch", "advance"), ("parse", "advance"), ("store", "complete")] {
@@ -467,7 +467,7 @@ fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
     }
     let other: i64 = client.value(&enqueue(5, "error"));
     assert_ne!(other, job);
-    // An advance of a job with new contents starts anew.
+    // If a job with new contents advances, it starts in the first stage.
     let id = client.claim(&q);
     assert_eq!(client.value::<i64>(&enqueue(6, "rerun")), other);
     client.run(&format!("SELECT queue.advance({id})"));

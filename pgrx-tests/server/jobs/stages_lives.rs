@@ -1,4 +1,4 @@
-//! Stages under limits, crashes and moves; stages that are added and removed while there are jobs.
+//! Stages under limits, crashes and moves, and stages that are added and removed while there are jobs.
 
 use crate::jobs::stages::{THREE, attempts, claim_in, stage_of};
 use crate::shared::*;
@@ -15,13 +15,13 @@ fn limits_hold_over_all_stages() {
     for stage in ["'fetch'", "'parse'", "NULL"] {
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => {stage})")), 0, "{stage}");
     }
-    // An end in one stage lets a job start in another stage, for a session that waits for it.
+    // An end in one stage wakes a session that waits for a job of another stage.
     let sql = format!("SELECT id FROM queue.claim('{q}', 10, wait => '10 s', stage => 'parse')");
     let waiting = asleep::<i64>(&mut client, connect(), sql);
     client.run(&format!("SELECT queue.complete({second})"));
     assert_eq!(waiting.join().unwrap().len(), 1);
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 0);
-    // The worker's own transaction advances this job and claims the next.
+    // The worker's transaction advances this job and claims the next.
     client.run(&format!("BEGIN; SELECT queue.advance({first}, 'store')"));
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 1);
     client.run("COMMIT");
@@ -38,7 +38,7 @@ fn limits_hold_over_all_stages() {
 }
 
 #[test]
-fn groups_are_those_of_a_stage_and_keep_their_order_in_each() {
+fn each_stage_has_its_own_groups_and_keeps_their_order() {
     let (mut client, q) = queue(&format!("{THREE}, strict_order => true"));
     let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2, 3}}', group_key => 'g')"));
     let mut seen: BTreeMap<String, Vec<i64>> = BTreeMap::new();
@@ -68,7 +68,7 @@ fn groups_are_those_of_a_stage_and_keep_their_order_in_each() {
 }
 
 #[test]
-fn stages_come_and_go_while_there_are_jobs() {
+fn stages_are_added_and_removed_while_there_are_jobs() {
     let (mut client, q) = queue("");
     let before = client.enqueue(&q);
     client.run(&format!("SELECT queue.alter('{q}', {THREE})"));
@@ -196,7 +196,7 @@ fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
                     match work(connected, stage, "advance(") {
                         Ok(true) => {}
                         Ok(false) => thread::sleep(Duration::from_millis(5)),
-                        // The server has ended. A last process of it may still answer.
+                        // The server has ended. One of its processes may still answer.
                         Err(e) if e.as_db_error().is_none() || error::code(&e).starts_with("57P") => client = None,
                         Err(e) => panic!("{}: {e:?}", error::code(&e)),
                     }
@@ -230,7 +230,7 @@ fn jobs_in_stages_move_with_their_segments() {
     let job: i64 = client.value(&format!("SELECT queue.enqueue('q', jsonb_build_object('n', '{large}'))"));
     let running: i64 = client.value("SELECT queue.enqueue('q', stage => 'store')");
     let running_id = claim_in(&mut client, "q", "store");
-    // The ring turns once, so that living jobs have to move.
+    // The ring turns once, so living jobs have to move.
     let turn = |client: &mut Client| {
         let until = segments::fillings(client) + 10;
         wait::until_true("the ring turns", || {
@@ -259,7 +259,7 @@ fn jobs_in_stages_move_with_their_segments() {
 }
 
 #[test]
-fn a_batch_for_several_stages_meets_the_removal_of_any() {
+fn a_batch_for_several_stages_fails_if_one_of_them_is_being_removed() {
     let database = Database::new();
     let (mut client, mut other) = (database.connect(), database.connect());
     create(&mut client, "q", "stages => '{a, b}'");
@@ -272,7 +272,7 @@ fn a_batch_for_several_stages_meets_the_removal_of_any() {
 }
 
 #[test]
-fn lanes_of_former_stages_go_and_are_bounded() {
+fn lanes_of_former_stages_are_freed_and_limited() {
     let (_database, mut client) = Database::new().with_queue("q", "stages => ARRAY['first']");
     let lanes = "SELECT FROM queue_internal.lane WHERE stage IS NOT NULL";
     // Lanes of removed stages without jobs are freed.
@@ -288,7 +288,7 @@ fn lanes_of_former_stages_go_and_are_bounded() {
     client.run("SELECT queue.alter('q', stages => ARRAY['end']); SELECT queue.alter('q', stages => ARRAY['last'])");
     assert_eq!(client.value::<String>(&format!("SELECT stage FROM queue.job({job})")), "s29_1");
     assert!(client.count(lanes) < 14);
-    // The number of lanes is bounded.
+    // The number of lanes is limited.
     let change = |n: i64| {
         format!("SELECT queue.alter('q', stages => ARRAY(SELECT 'u{n}_' || i FROM generate_series(1, 30) AS i))")
     };

@@ -8,10 +8,10 @@ use crate::jobs::after::{database, maintain};
 use crate::shared::*;
 use crate::storage::segments::cluster;
 
-/// Claims a job of `own` and suspends it until these jobs of `q` have ended, or until the time. Returns the job.
+/// Claims a job of `own` and suspends it until these jobs of `q` have ended or the time has come. Returns the job.
 fn suspended(client: &mut Client, after: &[i64], upon: &str, until: &str) -> i64 {
     static PRIORITY: AtomicI32 = AtomicI32::new(0);
-    // The job comes before all others.
+    // The priority makes the claim take this job.
     let priority = PRIORITY.fetch_sub(1, Ordering::Relaxed);
     let job: i64 = client.value(&format!("SELECT queue.enqueue('own', priority => {priority})"));
     let (id, claimed): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('own')");
@@ -25,7 +25,7 @@ fn own(client: &mut Client) {
 }
 
 #[test]
-fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
+fn a_suspended_job_goes_on_at_its_time_or_at_the_end_of_the_others_whichever_is_first() {
     let (_database, mut client) = database();
     own(&mut client);
     let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 2)");
@@ -54,7 +54,7 @@ fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
     client.run(&format!("SELECT queue.complete({id})"));
     let states: Vec<String> = client.column(&format!("SELECT state FROM queue.job_attempts({timed}) ORDER BY id"));
     assert_eq!(states, ["suspended", "superseded", "completed"]);
-    // Without a time the job waits for the others alone. If the condition can no longer be met, the job is skipped.
+    // Without a time the job waits only for the other jobs. If the condition can no longer be met, the job is skipped.
     let other = client.enqueue("q");
     let skipped = suspended(&mut client, &[other], "completed", "now() + interval '1 hour'");
     client.run(&format!("SELECT queue.cancel({other})"));
@@ -63,7 +63,7 @@ fn it_goes_on_at_the_time_or_when_the_others_have_ended_whichever_is_first() {
 }
 
 #[test]
-fn a_dead_job_holds_it_up_only_until_the_time() {
+fn a_dead_job_holds_a_suspended_job_up_only_until_its_time() {
     let (_database, mut client) = database();
     own(&mut client);
     let job = client.enqueue("q");
@@ -79,7 +79,7 @@ fn a_dead_job_holds_it_up_only_until_the_time() {
 }
 
 #[test]
-fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
+fn a_past_time_means_now_and_an_infinite_one_is_refused() {
     let (_database, mut client) = database();
     own(&mut client);
     let other = client.enqueue("q");
@@ -89,7 +89,7 @@ fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
     for until in ["'infinity'", "'-infinity'"] {
         client.refused(&format!("SELECT queue.suspend({id}, until => {until})"), "22023");
     }
-    // Errors about the jobs are still reported.
+    // An invalid call is an error in spite of the time.
     client.refused(&format!("SELECT queue.suspend({id}, '{{16000000015}}', until => now() - interval '1 s')"), "P0002");
     let answer = |client: &mut Client, arguments: &str| -> String {
         client.value(&format!(
@@ -110,7 +110,7 @@ fn a_time_that_has_passed_is_now_and_an_infinite_one_is_refused() {
 }
 
 #[test]
-fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
+fn a_suspended_job_keeps_its_time_over_changes_and_a_new_time_moves_it() {
     let (_database, mut client) = database();
     own(&mut client);
     let other = client.enqueue("q");
@@ -126,12 +126,12 @@ fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
     let job = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
     client.run(&format!("SELECT queue.reschedule({job}, now() - interval '1 s')"));
     becomes(&mut client, job, "ready");
-    // After a change the end of the others still counts.
+    // After a change of the job, the end of the other jobs still counts.
     let job = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
     client.run(&format!("SELECT queue.reprioritize({job}, 5); SELECT queue.cancel({other})"));
     becomes(&mut client, job, "ready");
     client.run("SELECT queue.purge('own')");
-    // Other contents under its key.
+    // The job gets other contents under its key.
     let other = client.enqueue("q");
     let keyed: i64 = client.value("SELECT queue.enqueue('own', unique_key => 'k')");
     let id = client.claim("own");
@@ -148,11 +148,11 @@ fn it_keeps_the_time_whatever_changes_it_and_a_new_time_moves_it() {
 }
 
 #[test]
-fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
+fn an_open_transaction_does_not_delay_a_suspended_job_beyond_its_time() {
     let (database, mut client) = Database::new().with_queue("q", "");
     own(&mut client);
     let other = client.enqueue("q");
-    // The suspend commits after its time, when the worker's cursor has passed that time.
+    // The suspension commits after its time, when the worker's cursor has already passed that time.
     let late = client.enqueue("own");
     let id = client.claim("own");
     client.run(&format!(
@@ -164,7 +164,7 @@ fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
     client.run("COMMIT");
     wait::until_true("it goes on", || client.state(late) == "ready");
     client.run("SELECT queue.complete(id) FROM queue.claim('own', wait => '10 s')");
-    // An open transaction that adds members does not keep it, either.
+    // An open transaction that adds members does not delay the job either.
     let job: i64 = client.value("SELECT queue.enqueue('own')");
     let id = client.claim("own");
     client.run(&format!("SELECT queue.enqueue('q', flow => {job})"));
@@ -178,7 +178,7 @@ fn a_transaction_that_is_open_does_not_keep_it_beyond_the_time() {
 }
 
 #[test]
-fn the_time_and_the_last_end_come_together_and_it_goes_on_once() {
+fn a_suspended_job_goes_on_once_if_its_time_and_the_last_end_come_together() {
     const JOBS: usize = 40;
     let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
     create(&mut client, "own", "lease => '1 hour'");
@@ -257,7 +257,7 @@ fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
 }
 
 #[test]
-fn a_restored_database_knows_the_time() {
+fn a_restored_database_keeps_the_times_of_suspended_jobs() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start_with_database("app");
     create(&mut client, "q", "");
     own(&mut client);

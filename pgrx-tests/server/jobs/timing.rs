@@ -5,7 +5,7 @@ use crate::jobs::flows::reclaim;
 use crate::shared::*;
 use crate::storage::segments_races::turn;
 
-/// These times as `queue.job` shows them.
+/// Returns these times as `queue.job` shows them.
 fn timing(client: &mut Client, job: i64) -> Option<String> {
     client.value(&format!("SELECT timing::text FROM queue.job({job})"))
 }
@@ -17,7 +17,7 @@ fn starts_within(client: &mut Client, job: i64, span: &str) -> bool {
     ))
 }
 
-/// The segments in which the rows of these jobs lie.
+/// Returns the segments in which the rows of these jobs lie.
 pub fn segments(client: &mut Client, jobs: &[i64]) -> Vec<i32> {
     let tables: Vec<String> =
         (0..10).map(|n| format!("SELECT {n} AS n, job_id FROM queue_internal.attempt_{n}")).collect();
@@ -29,7 +29,7 @@ pub fn segments(client: &mut Client, jobs: &[i64]) -> Vec<i32> {
 }
 
 #[test]
-fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
+fn the_times_of_a_job_survive_retries_moves_crashes_history_and_dumps() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.restore_quiet = 1"])
             .start_with_database("app");
@@ -49,7 +49,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
         assert_eq!(now, said, "{what}");
     };
 
-    // Verbs that make a next attempt.
+    // These verbs make a next attempt.
     let id = client.claim("d");
     client.run(&format!("SELECT queue.fail({id}, 'no', retry_in => '0')"));
     let id = client.claim("d");
@@ -57,7 +57,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
     client.run(&format!("SELECT queue.reprioritize({within}, -1), queue.reschedule({within}, now() + '1 ms')"));
     check(&mut client, "a retry, a release, another priority, another time");
 
-    // Another run is requested during the run: the note has the times of the new call.
+    // A call during the run requests another run. Its note has the times of that call.
     let call = |client: &mut Client, more: &str| -> i64 {
         client.value(&format!("SELECT queue.enqueue('r', unique_key => 'k', on_duplicate => 'rerun'{more})"))
     };
@@ -76,7 +76,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
     let mut client = cluster.connect_to("app");
     check(&mut client, "a crash");
 
-    // A server with other settings restores it.
+    // A database with other settings restores the dump.
     let dump = cluster.pg_dump(&["app"]);
     cluster.connect().run("CREATE DATABASE copy");
     cluster.connect().run("ALTER DATABASE copy SET intervalstyle = 'sql_standard'");
@@ -101,7 +101,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
     ));
     assert!(is_so, "{:?}", timing(&mut client, again));
 
-    // In history, and after a retry from there. Jobs that have moved stay in the segments of old jobs.
+    // The jobs go to history and are retried from there. Jobs that have moved stay in the segments of old jobs.
     let by = job(&mut client, ", start_by => '2200-01-01 00:00Z'");
     let put_off: i64 = client.value(
         "SELECT queue.enqueue('d', unique_key => 'k', start_within => '3 hours', max_delay => '1 hour',
@@ -127,7 +127,7 @@ fn what_was_said_stays_over_retries_moves_crashes_history_and_dumps() {
 }
 
 #[test]
-fn a_copy_of_an_event_has_what_its_publisher_said_and_a_dead_letter_nothing() {
+fn a_copy_of_an_event_has_the_times_of_its_publisher_and_a_dead_letter_has_none() {
     let (mut client, q) = queue("max_attempts => 1");
     create(&mut client, &format!("{q}_dead"), "");
     create(&mut client, &format!("{q}_other"), "stages => '{a, b}'");
@@ -146,7 +146,7 @@ fn a_copy_of_an_event_has_what_its_publisher_said_and_a_dead_letter_nothing() {
     client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}')"));
     let letter = format!("SELECT timing IS NULL AND start_by IS NULL FROM queue.jobs WHERE queue_name = '{q}_dead'");
     assert!(client.value::<bool>(&letter));
-    // Each of many events, and each copy.
+    // Each copy of each of many events has the time.
     assert_eq!(
         client.count(&format!("SELECT FROM queue.publish_many('t{q}', '{{1,2}}', start_by => '2100-01-01 00:00Z')")),
         4
@@ -159,7 +159,7 @@ fn a_copy_of_an_event_has_what_its_publisher_said_and_a_dead_letter_nothing() {
 }
 
 #[test]
-fn another_call_replaces_what_was_said_also_of_a_held_job() {
+fn another_call_replaces_the_times_of_a_job_even_if_it_is_held() {
     let (mut client, q) = queue("");
     let event: i64 = client.value(&format!("SELECT queue.enqueue_flow('{q}', open => true)"));
     let call = |client: &mut Client, more: &str| -> i64 {
@@ -180,7 +180,7 @@ fn another_call_replaces_what_was_said_also_of_a_held_job() {
 }
 
 #[test]
-fn the_jobs_of_a_call_and_the_tasks_of_a_flow_each_have_what_was_said_of_them() {
+fn the_jobs_of_a_call_and_the_tasks_of_a_flow_have_their_own_times() {
     let (mut client, q) = queue("executor => 'sql'");
     client.run(&format!("SET pg_queue.superuser_jobs = on; SELECT queue.pause('{q}')"));
     let command: i64 = client.value(&format!(

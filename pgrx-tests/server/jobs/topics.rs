@@ -4,7 +4,7 @@ use queue_tests::installation::output;
 
 use crate::shared::*;
 
-/// A database with topic `t` and these queues.
+/// Returns a database with topic `t` and these queues.
 fn database(queues: &[&str]) -> (Database, Client) {
     let database = Database::new();
     let mut client = database.connect();
@@ -17,7 +17,7 @@ fn make(client: &mut Client, queues: &[&str]) {
     client.run("SELECT queue.create_topic('t')");
 }
 
-/// The queues that got a job of this call of `publish`, in order.
+/// Returns the queues that got a job from this call of `publish`, in order.
 fn published(client: &mut Client, arguments: &str) -> String {
     client.value(&format!(
         "SELECT coalesce(string_agg(queue_name, ' ' ORDER BY queue_name), '') FROM queue.publish('t', {arguments})"
@@ -25,7 +25,7 @@ fn published(client: &mut Client, arguments: &str) -> String {
 }
 
 #[test]
-fn a_queue_gets_one_job_of_what_matches_a_binding() {
+fn a_queue_gets_one_job_of_each_event_that_matches_its_bindings() {
     let (_database, mut client) = database(&["all", "placed", "any", "deep", "none"]);
     client.run(
         "SELECT queue.bind('t', 'all'), queue.bind('t', 'all', 'order.*'), queue.bind('t', 'placed', 'order.placed'),
@@ -46,7 +46,7 @@ fn a_queue_gets_one_job_of_what_matches_a_binding() {
         assert_eq!(client.value::<String>(&route), queues, "{key}");
     }
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'all'"), 8, "one each, though two match");
-    // A producer that enqueues by a binding gets the options of the oldest binding.
+    // A queue with several matching bindings gets the options of the oldest one.
     assert_eq!(
         client.value::<String>("SELECT pattern FROM queue.route('t', 'order.placed') WHERE queue_name = 'all'"),
         "#"
@@ -94,7 +94,7 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
     assert_eq!(published(&mut client, &order("1001", ", key => 'at'")), "big plain steps");
     assert_eq!(published(&mut client, &order("\"many\"", ", key => 'at'")), "plain steps");
     assert_eq!(published(&mut client, &order("\"2019-01-01\"", "")), "odd plain steps");
-    // Three totals that are no time, and a text that is no number.
+    // Three totals are not times, and one text is not a number.
     assert!(client.value::<i64>("SELECT filter_errors FROM queue.topics") >= 4);
     let job = client
         .query_one(
@@ -117,7 +117,7 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
     assert_eq!(events.len(), 2);
     assert_eq!(events[0], events[1]);
     assert_eq!(events[0].parse::<i64>().unwrap() & 15, 14, "it is neither a job's id nor an attempt's");
-    // The same pattern and filter again change only the options.
+    // A repeated call with the same pattern and filter changes only the options.
     let id: i64 = client.value("SELECT binding_id FROM queue.bindings WHERE queue_name = 'plain'");
     assert_eq!(client.value::<i64>("SELECT queue.bind('t', 'plain', priority => 9)"), id);
     published(&mut client, "'{\"n\": 1}'");
@@ -179,7 +179,7 @@ fn topics_and_queues_share_names_and_grants_but_not_verbs() {
 }
 
 #[test]
-fn what_a_role_may_do_with_a_topic_is_granted_on_it() {
+fn privileges_on_a_topic_are_granted_on_it() {
     let (database, mut client) = database(&["mine", "other"]);
     let role = format!("r{}", database.name);
     client.run(&format!("CREATE ROLE {role}; SELECT queue.grant('mine', '{role}', 'manage')"));
@@ -219,12 +219,12 @@ fn what_a_role_may_do_with_a_topic_is_granted_on_it() {
 }
 
 #[test]
-fn there_are_all_copies_or_none() {
+fn an_event_has_all_copies_or_none() {
     let (database, mut client) = database(&["a", "b"]);
     client.run("SELECT queue.create('full', max_waiting => 1), queue.enqueue('full')");
     client.run("SELECT queue.bind('t', 'a'), queue.bind('t', 'b'), queue.bind('t', 'full')");
     let jobs = "SELECT FROM queue.jobs WHERE queue_name IN ('a', 'b', 'full')";
-    // max_waiting limits a queue's own producers, and publishers only if the binding says so.
+    // max_waiting limits the queue's own producers. It limits publishers only if the binding says so.
     assert_eq!(published(&mut client, "'1'"), "a b full");
     client.run("SELECT queue.bind('t', 'full', on_full => 'drop')");
     assert_eq!(published(&mut client, "'2'"), "a b");
@@ -244,7 +244,7 @@ fn there_are_all_copies_or_none() {
     assert_eq!(client.count(jobs), before + 1, "new in one, left alone in the other");
     assert_eq!(published(&mut client, "'{\"n\": 5}', unique_key => 'k', on_duplicate => 'replace'"), "a b");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE payload = '{\"n\": 5}' AND unique_key = 'k'"), 2);
-    // A queue that another transaction is dropping gets no copy; the others do.
+    // A queue that another transaction is dropping gets no copy. The other queues do.
     let mut dropper = database.connect();
     dropper.run("BEGIN; SELECT queue.drop('b', force => true)");
     assert_eq!(published(&mut client, "'{}'"), "a");
@@ -268,7 +268,7 @@ fn dead_jobs_and_schedules_can_go_to_a_topic() {
     let (_database, mut client) = database(&["alerts", "grave", "back"]);
     create(&mut client, "pay.eu", "max_attempts => 1, dead_letter => 't'");
     client.run("SELECT queue.bind('t', 'alerts', 'pay.*'), queue.bind('t', 'grave', 'x'), queue.bind('t', 'back', '')");
-    // A cycle is refused, whichever part comes last.
+    // The call that closes a cycle is refused, whichever part it adds.
     let circle = client.failure("SELECT queue.bind('t', 'pay.eu')");
     assert_eq!(
         (circle.code.as_str(), circle.detail.as_str()),
@@ -346,13 +346,13 @@ fn a_publish_has_the_copies_of_one_committed_state() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // With an older snapshot, a publish uses the bindings at the time of the call.
+    // With an older snapshot, `publish` uses the bindings at the time of the call.
     let mut old = database.connect();
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.topics");
     client.run("SELECT queue.unbind('t', 'both')");
     assert_eq!(published(&mut old, "'{}', 'a.b'"), "one");
     old.run("ROLLBACK");
-    // A transaction uses its own bindings, also in one statement.
+    // A transaction uses its own bindings, even in the same statement.
     client.run("BEGIN");
     let queues: String = client.value(
         "SELECT string_agg(p.queue_name, ' ') FROM queue.bind('t', 'both', 'z') AS b,
@@ -364,7 +364,7 @@ fn a_publish_has_the_copies_of_one_committed_state() {
     client.check();
 }
 
-/// For each event, the number of queues that have a job of it.
+/// Returns for each event the number of queues that have a job of it.
 fn copies(client: &mut Client) -> BTreeMap<String, i64> {
     let rows = client.query("SELECT payload->>'event', count(*) FROM queue.jobs GROUP BY 1", &[]).unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
@@ -402,7 +402,7 @@ fn a_crash_leaves_all_copies_of_an_event_or_none() {
             }
             n += 1;
             if n > most + 20 {
-                // A publish does not pass this fault point.
+                // If a publish does not pass this fault point, the test crashes the server itself.
                 cluster.restart_immediate();
                 break;
             }
@@ -454,7 +454,7 @@ fn topics_are_dumped_and_restored() {
 }
 
 #[test]
-fn a_publisher_waits_for_nobody_who_binds() {
+fn a_publisher_does_not_wait_for_a_session_that_binds() {
     let (database, mut client) = database(&["a", "b"]);
     client.run("SELECT queue.bind('t', 'a')");
     let mut binder = database.connect();

@@ -1,5 +1,5 @@
-//! Copies of events: each queue decides about its own, a paused or full queue blocks nothing, and each copy keeps its
-//! payload.
+//! Copies of events: each queue decides about its own copy, a paused or full queue blocks no other, and each copy keeps
+//! its payload.
 
 use queue_tests::installation::output;
 
@@ -10,7 +10,7 @@ use crate::storage::segments::{cluster, fillings};
 const LARGE: &str =
     "(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, 320) AS n)";
 
-/// The jobs of a queue: state, payload, key, attempt.
+/// Returns the state, payload, key and attempt of a queue's jobs.
 fn jobs(client: &mut Client, queue: &str) -> Vec<String> {
     client.column(&format!(
         "SELECT concat_ws(' ', state, payload, unique_key, attempt) FROM queue.jobs
@@ -18,7 +18,7 @@ fn jobs(client: &mut Client, queue: &str) -> Vec<String> {
     ))
 }
 
-/// In each queue a publish does the same as an enqueue with the same options. So do the calls for many.
+/// In each queue a publish does the same as an enqueue with the same options. The calls for many do so too.
 #[test]
 fn each_queue_decides_about_a_key_by_itself() {
     const STATES: [&str; 6] = ["new", "waiting", "delayed", "running", "completed", "dead"];
@@ -64,7 +64,7 @@ fn each_queue_decides_about_a_key_by_itself() {
             }
             let options = format!("{payload}, unique_key => 'k', on_duplicate => '{on_duplicate}'{rest}");
             if on_duplicate == "error" {
-                // One queue refuses, so no queue gets a job.
+                // If one queue refuses, no queue gets a job.
                 let before: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
                 client.refused(&format!("SELECT queue.{publish}('{topic}', {options})"), "23505");
                 let after: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
@@ -77,7 +77,7 @@ fn each_queue_decides_about_a_key_by_itself() {
                 client.run(&format!("SELECT queue.{enqueue}('{twin}', {options})"));
                 assert_eq!(jobs(&mut client, bound), jobs(&mut client, twin), "{bound}: {options}");
             }
-            // The next run happens in both.
+            // The requested run happens in both queues.
             for (bound, twin) in twins.iter().filter(|(bound, _)| bound.contains("running")) {
                 for queue in [bound, twin] {
                     let id = "SELECT queue.complete(id) FROM queue.attempts WHERE state = 'running' AND queue_name";
@@ -92,7 +92,7 @@ fn each_queue_decides_about_a_key_by_itself() {
 
 /// Copies of a paused queue wait. Publishers, other queues and the storage duty go on.
 #[test]
-fn a_paused_subscriber_is_in_nobodys_way() {
+fn a_paused_subscriber_blocks_no_other_session() {
     const ROUND: i64 = 500;
     let cluster = cluster(&[]);
     let mut client = cluster.connect();
@@ -106,7 +106,7 @@ fn a_paused_subscriber_is_in_nobodys_way() {
     let mut other = cluster.connect();
     let mut events = 0;
     wait::until_true("the ring has turned twice", || {
-        // No statement waits for the backlog: a wait would reach this limit.
+        // If a statement waited for the backlog, it would reach this limit.
         client.run("SET statement_timeout = '30s'");
         client.run(&format!(
             "SELECT queue.publish('t', jsonb_build_object('n', n)) FROM generate_series(1, {ROUND}) AS n"
@@ -128,9 +128,10 @@ fn a_paused_subscriber_is_in_nobodys_way() {
     client.check();
 }
 
-/// Memory holds a few of the copies and an old snapshot pins the segments. Each copy reaches its worker once, in order.
+/// Memory holds only a few of the copies, and an old snapshot pins the segments. Each copy reaches its worker once, in
+/// order.
 #[test]
-fn copies_beyond_what_memory_holds_come_beside_an_open_snapshot() {
+fn copies_beyond_memory_reach_their_worker_while_a_snapshot_is_open() {
     const EVENTS: i64 = 5_000;
     let cluster = cluster(&["pg_queue.max_ready = 16"]);
     let mut client = cluster.connect();
@@ -178,7 +179,7 @@ fn copies_beyond_what_memory_holds_come_beside_an_open_snapshot() {
     client.check();
 }
 
-/// The jobs whose payload exists and is right.
+/// Returns the jobs whose payload exists and is right.
 fn whole(client: &mut Client, jobs: &[i64]) -> BTreeSet<i64> {
     let list = jobs.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
     let sql = format!(
@@ -214,7 +215,7 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
     assert_eq!(client.count(&format!("SELECT FROM queue.job({ends})")), 0, "retention is over");
     let all = BTreeSet::from([dies, kept, late, waits]);
     assert_eq!(whole(&mut client, &jobs), all);
-    // A restored server has the payloads, too.
+    // The restored server has the payloads too.
     let file = cluster.dir().join("all.dump").display().to_string();
     output(cluster.command("pg_dump").args(["-Fc", "-f", &file, "postgres"]));
     client.run(&format!("SELECT queue.forget({kept})"));
@@ -243,9 +244,9 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
     }
 }
 
-/// pgmq makes a regular expression of a pattern. Both match the same keys wherever both define the pattern. In pgmq `#`
-/// is text of any length, here it is any number of words. So they differ only if `#` stands beside a dot and matches no
-/// word.
+/// pgmq makes a regular expression of a pattern. For each pattern that both define, both match the same keys. In pgmq
+/// `#` is text of any length. Here it is any number of words. So they differ only if `#` stands beside a dot and
+/// matches no word.
 #[test]
 fn patterns_match_what_pgmqs_regular_expressions_match() {
     let (_database, mut client) = Database::new().with_queue("q", "");
@@ -257,7 +258,7 @@ fn patterns_match_what_pgmqs_regular_expressions_match() {
              WHERE length < 4
          ) SELECT text FROM texts",
     );
-    // One topic with one binding at a time: with many bindings a publish names only the oldest one.
+    // The topic has one binding at a time, because a publish names only the oldest of several matching bindings.
     client.run(
         "CREATE FUNCTION differences() RETURNS TABLE (pattern text, key text, ours boolean) LANGUAGE plpgsql AS $$
          DECLARE p text; k text; theirs boolean; BEGIN

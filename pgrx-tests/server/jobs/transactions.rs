@@ -1,4 +1,4 @@
-//! The verbs in all kinds of transactions: isolation levels, one large transaction, savepoints, PL/pgSQL's exception
+//! The verbs in all kinds of transactions: isolation levels, a large transaction, savepoints, PL/pgSQL's exception
 //! blocks, two-phase commit.
 
 use postgres::IsolationLevel;
@@ -76,7 +76,7 @@ fn every_verb_works_at_every_isolation_level() {
 }
 
 #[test]
-fn what_was_committed_after_the_snapshot_can_be_claimed_and_completed() {
+fn jobs_committed_after_the_snapshot_can_be_claimed_and_completed() {
     for level in LEVELS {
         let (mut other, q) = queue("");
         let mut client = at(level);
@@ -141,7 +141,7 @@ fn two_open_serializable_claims_both_commit() {
         sessions.iter_mut().map(|session| session.value(&format!("SELECT job_id FROM queue.claim('{q}')"))).collect();
     got.sort_unstable();
     assert_eq!(got, [one, two]);
-    // Each session read the other's claim log only through the verbs, so neither fails to serialise.
+    // Each session has read the other's claim log only through the verbs, so neither gets a serialisation failure.
     sessions[0].run("ROLLBACK; BEGIN");
     let again: i64 = sessions[0].value(&format!("SELECT job_id FROM queue.claim('{q}')"));
     assert!(got.contains(&again));
@@ -179,7 +179,7 @@ fn own_jobs_cannot_be_claimed_before_their_commit() {
         let jobs = [client.enqueue(&q), client.enqueue(&q)];
         client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 us')"));
         client.run("SELECT FROM queue.maintain()");
-        // Not even the first claim, which reads the logs, gets a job.
+        // Even the first claim, which reads the logs, gets no job.
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         client.run("COMMIT");
@@ -215,7 +215,7 @@ fn one_statement_can_claim_and_end() {
 }
 
 #[test]
-fn a_claim_in_a_rolled_back_savepoint_is_offered_again_at_once() {
+fn a_claim_in_a_rolled_back_savepoint_is_offered_again_immediately() {
     let (mut client, q) = queue("");
     let mut other = connect();
     let job = client.enqueue(&q);
@@ -255,7 +255,7 @@ fn a_completion_in_a_rolled_back_savepoint_leaves_the_job_running() {
 }
 
 #[test]
-fn savepoints_inside_each_other_decide_step_by_step() {
+fn nested_savepoints_undo_claims_and_ends_step_by_step() {
     let (mut client, q) = queue("");
     client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[4]))"));
     client.run("BEGIN");
@@ -264,7 +264,7 @@ fn savepoints_inside_each_other_decide_step_by_step() {
     let second = client.claim(&q);
     client.run("SAVEPOINT b");
     let third = client.claim(&q);
-    // Claimed outside and ended inside the block, then rolled back inside.
+    // Attempts that were claimed before a savepoint end after it. Rollbacks to savepoints undo some of these ends.
     client.run(&format!("SELECT queue.complete({first})"));
     client.run("SAVEPOINT c");
     client.run(&format!("SELECT queue.complete({second}), queue.complete({third})"));
@@ -291,7 +291,7 @@ fn cancel_and_move_can_be_rolled_back() {
         for (begin, end) in [("BEGIN", "ROLLBACK"), ("BEGIN; SAVEPOINT s", "ROLLBACK TO s; COMMIT")] {
             client.run(begin);
             client.run(&sql);
-            // Other sessions neither get the taken job nor wait for it.
+            // Other sessions neither get the job nor wait for it.
             other.run("SET lock_timeout = '20 s'");
             assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{verb}");
             assert_eq!(other.failure(&sql).code, "55006", "{verb}");
@@ -440,7 +440,7 @@ fn prepared_jobs_can_be_claimed_once_they_are_committed() {
             let job: i64 = client.value(enqueue);
             client.run(&format!("PREPARE TRANSACTION '{q}_{n}'"));
             assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
-            // Any session may end it.
+            // Any session may end the prepared transaction.
             let mut other = connect();
             other.run(&format!("{end} PREPARED '{q}_{n}'"));
             if end == "COMMIT" {
@@ -493,7 +493,7 @@ fn a_long_transaction_sees_changes_of_the_queue() {
         other.enqueue(&q);
         let claim = format!("SELECT max_attempts FROM queue.claim('{q}')");
         client.run("BEGIN");
-        // The session's knowledge of the queue is as old as this snapshot.
+        // The session has read the queue's settings before the other session changes them.
         client.run(&format!("{claim}; ROLLBACK; BEGIN; SELECT count(*) FROM pg_class"));
         other.run(&format!("SELECT queue.pause('{q}')"));
         assert_eq!(client.count(&claim), 0, "{level}");
@@ -505,7 +505,7 @@ fn a_long_transaction_sees_changes_of_the_queue() {
 }
 
 #[test]
-fn a_queue_exists_for_its_own_transaction_at_once_and_for_others_after_the_commit() {
+fn a_queue_exists_for_its_own_transaction_immediately_and_for_others_after_the_commit() {
     let database = Database::new();
     let (mut client, mut other) = (database.connect(), database.connect());
     client.run("BEGIN; SELECT queue.create('q')");

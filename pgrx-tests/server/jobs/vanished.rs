@@ -1,4 +1,4 @@
-//! Jobs that wait for jobs of a dropped queue are not held up.
+//! A job is not held up by jobs of a dropped queue.
 
 use crate::shared::*;
 
@@ -12,7 +12,7 @@ const OTHERS: [&str; 3] = ["none", "before", "later"];
 /// How the queue is dropped.
 const DROPS: [&str; 4] = ["drop", "purge, drop", "purge and drop together", "drop with another queue"];
 
-/// A job that waits for one in a queue that is dropped.
+/// A job that waits for a job of a queue that is dropped.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     way: &'static str,
@@ -23,7 +23,7 @@ struct Case {
 }
 
 impl Case {
-    /// All cases. The ways to drop are varied in one case only.
+    /// Returns all cases. The ways to drop are varied in one case only.
     fn all() -> Vec<Self> {
         let mut cases = Vec::new();
         for way in WAYS {
@@ -41,7 +41,7 @@ impl Case {
         cases
     }
 
-    /// What docs/workflows.md says about the waiting job.
+    /// Returns the state of the waiting job according to docs/workflows.md.
     fn expected(&self) -> &'static str {
         let met = if self.way == "flow" { "completed" } else { "ready" };
         let (has_completed, has_died) = (self.other != "none", self.member == "dead");
@@ -59,7 +59,7 @@ impl Case {
         matches!(self.way, "flow" | "suspended for members")
     }
 
-    /// Makes the jobs. Returns the waiting one.
+    /// Makes the jobs. Returns the waiting job.
     fn prepare(&self, client: &mut Client, x: &str) -> i64 {
         create(client, x, "max_attempts => 1, lease => '1 hour'");
         let overdue = if self.upon == "overdue" { ", delay => '1 hour'" } else { "" };
@@ -125,7 +125,7 @@ impl Case {
     }
 }
 
-/// Tries all cases. With `crashes` the server crashes after the drops, before the worker looks.
+/// Tries all cases. If `crashes` is true, the server crashes after the drops and before the worker serves them.
 fn try_all(crashes: bool) {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.max_lanes = 4096").start_with_database("app");
     if crashes {
@@ -161,7 +161,7 @@ fn a_member_whose_queue_is_dropped_holds_nothing_up() {
 }
 
 #[test]
-fn nor_does_it_after_a_crash_between_the_drop_and_the_release() {
+fn a_member_whose_queue_is_dropped_holds_nothing_up_after_a_crash_before_the_release() {
     try_all(true);
 }
 

@@ -1,4 +1,4 @@
-//! Costs: jobs count for the rates of their queue by a number in their headers or payload.
+//! Costs: a number in a job's headers or payload says how much the job counts for the rates of its queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,18 +16,18 @@ fn fill(client: &mut Client, queue: &str, group: Option<&str>, costs: &[i64]) ->
     client.column(&format!("SELECT {enqueue} FROM {jobs} ORDER BY n"))
 }
 
-/// The costs of the claimed jobs.
+/// Claims all jobs that may start. Returns their costs.
 fn start(client: &mut Client, queue: &str) -> Vec<i64> {
     let tokens = "(headers ->> 'tokens')::float8::bigint";
     client.column(&format!("SELECT {tokens} FROM queue.claim('{queue}', 100)"))
 }
 
 #[test]
-fn a_rate_counts_what_jobs_cost() {
+fn a_rate_counts_the_costs_of_jobs() {
     let (mut client, queue) = queue(&format!("rate_limit => 100, {TOKENS}"));
     fill(&mut client, &queue, None, &[40, 40, 40, 5]);
     assert_eq!(start(&mut client, &queue), [40, 40]);
-    // The next one does not fit, and a cheaper one behind it does not pass it.
+    // The next job does not fit, and a cheaper job behind it does not pass it.
     for _ in 0..3 {
         assert!(start(&mut client, &queue).is_empty());
     }
@@ -39,7 +39,7 @@ fn a_rate_counts_what_jobs_cost() {
 }
 
 #[test]
-fn any_value_is_a_cost() {
+fn any_value_gives_a_cost() {
     for (value, cost) in [
         ("'{}'", 1),
         ("NULL", 1),
@@ -64,7 +64,7 @@ fn any_value_is_a_cost() {
 }
 
 #[test]
-fn what_costs_more_than_the_rate_starts_alone() {
+fn a_job_that_costs_more_than_the_rate_starts_alone() {
     let (mut client, queue) = queue(&format!("rate_limit => 10, {TOKENS}"));
     fill(&mut client, &queue, None, &[1000, 1, 1]);
     assert_eq!(start(&mut client, &queue), [1000]);
@@ -86,7 +86,7 @@ fn queue_with_period(period: &str) -> (Client, String) {
 }
 
 #[test]
-fn a_dear_job_holds_up_its_group_alone() {
+fn a_costly_job_holds_up_only_its_group() {
     let (mut client, queue) = queue(&format!("rate_limit_per_group => 10, {TOKENS}"));
     fill(&mut client, &queue, Some("a"), &[6, 6, 1]);
     fill(&mut client, &queue, Some("b"), &[3, 3, 3, 3]);
@@ -100,7 +100,7 @@ fn a_dear_job_holds_up_its_group_alone() {
 }
 
 #[test]
-fn a_worker_says_what_it_has_used() {
+fn a_worker_reports_the_actual_cost() {
     let (mut client, queue) = queue(&format!("rate_limit => 100, {TOKENS}"));
     fill(&mut client, &queue, None, &[60, 60, 30, 20]);
     let first = claim(&mut client, &queue, 1)[0];
@@ -111,12 +111,12 @@ fn a_worker_says_what_it_has_used() {
         let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
         let sleeping = scope.spawn(move || sleeper.count(&asked));
         wait_asleep(&mut client, pid);
-        // It has used less, which a rollback does not undo.
+        // The job has used less than its cost. A rollback does not undo that report.
         client.run(&format!("BEGIN; SELECT queue.charge({first}, 10); ROLLBACK"));
         assert_eq!(sleeping.join().unwrap(), 1);
     });
     assert_eq!(start(&mut client, &queue), [30]);
-    // It has used more, even beyond the limit.
+    // The job has used more than its cost, even beyond the limit.
     client.run(&format!("SELECT queue.charge({first}, 25)"));
     assert!(start(&mut client, &queue).is_empty());
     client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 134)"));
@@ -202,7 +202,7 @@ fn costs_hold_from_the_first_claim_after_a_crash() {
         client = cluster.connect();
         assert!(claim(&mut client, "q", 100).is_empty() && claim(&mut client, "g", 100).is_empty());
     }
-    // What runs has its cost.
+    // A running job counts with its cost.
     client.run(&format!("SELECT queue.charge({}, 45)", of_group[1]));
     assert!(claim(&mut client, "g", 100).is_empty());
     for queue in ["q", "g"] {
@@ -214,7 +214,7 @@ fn costs_hold_from_the_first_claim_after_a_crash() {
     }
 }
 
-/// Groups with equal weights start as many jobs each, although jobs that do not fit go back.
+/// Groups with equal weights start as many jobs each, even if jobs that do not fit go back.
 #[test]
 fn shares_are_exact_beside_costs() {
     let options = "rate_limit => 20, rate_period => '50 ms', fair_share => 'jobs', lease => '1 hour'";
@@ -236,9 +236,9 @@ fn shares_are_exact_beside_costs() {
     }
 }
 
-/// Many sessions start jobs of all costs: no period sees more than the rates, and every job starts.
+/// Many sessions start jobs of all costs. No period exceeds the rates, and every job starts.
 #[test]
-fn no_period_sees_more_than_the_rate_says() {
+fn no_period_exceeds_the_rate() {
     const JOBS: usize = 240;
     let rates = "rate_limit => 60, rate_limit_per_group => 40, rate_period => '250 ms'";
     let (mut client, queue) = queue(&format!("{rates}, rate_cost => '$.headers.tokens'"));
@@ -278,9 +278,9 @@ fn no_period_sees_more_than_the_rate_says() {
     }
 }
 
-/// Whatever workers say that they have used, sums do not overflow, in no session and for no other queue.
+/// However much workers report as used, no sum overflows, in no session and for no other queue.
 #[test]
-fn the_largest_costs_stop_nothing() {
+fn the_largest_costs_overflow_no_sum() {
     let (mut client, queue) = queue("rate_limit => 100, rate_period => '300 ms', rate_cost => '$.headers.tokens'");
     let (mut other, plain) = self::queue("rate_limit => 100, rate_period => '1 s'");
     for (begin, end) in [("BEGIN", "COMMIT"), ("BEGIN", "ROLLBACK"), ("BEGIN; COMMIT; BEGIN", "COMMIT")] {
@@ -306,9 +306,9 @@ fn the_largest_costs_stop_nothing() {
     });
 }
 
-/// A job that did not fit and goes, or gets another place or cost, holds up nothing any more.
+/// A job that did not fit holds up no other job after it is removed or gets another place or cost.
 #[test]
-fn a_dear_job_that_goes_lets_others_start() {
+fn a_costly_job_that_is_removed_or_changed_lets_others_start() {
     for (limit, group) in [("rate_limit", None), ("rate_limit_per_group", Some("g"))] {
         for goes in [
             "queue.cancel({id})",
@@ -342,7 +342,7 @@ fn a_dear_job_that_goes_lets_others_start() {
 }
 
 #[test]
-fn what_a_claim_corrects_before_its_commit_wakes_a_sleeper() {
+fn a_cost_that_is_corrected_before_the_commit_wakes_a_sleeper() {
     for (limit, group) in [("rate_limit", None), ("rate_limit_per_group", Some("g"))] {
         let (mut client, queue) = queue(&format!("{limit} => 100, {TOKENS}"));
         fill(&mut client, &queue, group, &[100, 50]);
@@ -397,7 +397,7 @@ fn costs_that_are_set_or_reset_count_after_a_restart_as_before() {
 }
 
 #[test]
-fn what_runs_over_a_restart_counts_once() {
+fn a_job_that_runs_over_a_restart_counts_once() {
     let (cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", &format!("rate_limit => 100, {TOKENS}"));
     fill(&mut client, "q", None, &[100, 50]);

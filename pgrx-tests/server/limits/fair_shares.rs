@@ -1,4 +1,4 @@
-//! Fair shares: groups start jobs in proportion to their weights, whatever the others have waiting.
+//! Fair shares: groups start jobs in proportion to their weights, however many jobs other groups have waiting.
 
 use super::groups::{claim, complete};
 use crate::security::permissions::Roles;
@@ -6,7 +6,8 @@ use crate::shared::*;
 
 const OPTIONS: &str = "fair_share => 'jobs', lease => '1 hour'";
 
-/// A queue on a server of its own: where many groups are in use, memory may know only some of them.
+/// Makes a queue on a server of its own. On the shared server many groups may be in use, and memory knows only some of
+/// them.
 fn alone() -> (Cluster, Client, String) {
     let (cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", OPTIONS);
@@ -51,11 +52,11 @@ fn groups_start_jobs_in_proportion_to_their_weights() {
             fill(&mut client, &queue, Some(group), jobs);
         }
         is_near(&start(&mut client, &queue, 90, batch), &[("a", 20), ("b", 60), ("c", 10)]);
-        // A weight counts from the next claim.
+        // A changed weight counts from the next claim.
         weigh(&mut client, &queue, "b", "NULL");
         weigh(&mut client, &queue, "c", "1");
         is_near(&start(&mut client, &queue, 90, batch), &[("a", 30), ("b", 30), ("c", 30)]);
-        // What is alone gets everything.
+        // A group that is alone gets everything.
         client.run(&format!(
             "SELECT queue.cancel(job_id) \
              FROM queue.search('{queue}', '$.group_key != \"c\"', states => '{{ready}}', max_jobs => 1000) \
@@ -89,13 +90,13 @@ fn jobs_without_a_key_are_one_group() {
     fill(&mut client, &queue, Some("a"), 400);
     fill(&mut client, &queue, Some("b"), 400);
     is_near(&start(&mut client, &queue, 90, 3), &[("", 30), ("a", 30), ("b", 30)]);
-    // A failed job of it stays in it.
+    // A failed job stays in the group of jobs without a key.
     let (_, id) = claim(&mut client, &queue, 3).into_iter().find(|(group, _)| group.is_empty()).unwrap();
     client.run(&format!("SELECT queue.fail({id}, 'no', '0')"));
     is_near(&start(&mut client, &queue, 90, 1), &[("", 30), ("a", 30), ("b", 30)]);
 }
 
-/// The option is switched on and off while jobs wait, also with limits of groups beside it; nothing is lost.
+/// The option is switched on and off while jobs wait, also together with limits of groups. No job is lost.
 #[test]
 fn jobs_that_wait_follow_an_alter() {
     let (mut client, queue) = queue("lease => '1 hour'");
@@ -104,7 +105,7 @@ fn jobs_that_wait_follow_an_alter() {
     fill(&mut client, &queue, None, 30);
     assert_eq!(start(&mut client, &queue, 20, 10), BTreeMap::from([("a".to_owned(), 20)]));
     client.run(&format!("SELECT queue.alter('{queue}', fair_share => 'jobs')"));
-    // The walk meets the jobs of the second group within some claims.
+    // Some claims later the walk meets the jobs of the second group.
     wait::until_true("both take turns", || start(&mut client, &queue, 20, 10).len() > 1);
     client.run(&format!("SELECT queue.alter('{queue}', max_running_per_group => 1)"));
     let claimed = claim(&mut client, &queue, 10);
@@ -125,7 +126,7 @@ fn jobs_that_wait_follow_an_alter() {
 }
 
 #[test]
-fn a_crash_forgets_passes_and_no_job() {
+fn a_crash_forgets_the_passes_of_groups_and_no_job() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", OPTIONS);
     weigh(&mut client, "q", "b", "4");
@@ -149,7 +150,7 @@ fn a_crash_forgets_passes_and_no_job() {
 }
 
 #[test]
-fn weights_are_checked_kept_and_go_with_their_queue() {
+fn weights_are_checked_kept_and_dropped_with_their_queue() {
     let database = Database::without_worker();
     let mut client = database.connect();
     create(&mut client, "q", OPTIONS);
@@ -176,7 +177,7 @@ fn weights_are_checked_kept_and_go_with_their_queue() {
     client.run("SELECT queue.weigh('q', 'g' || n, 2) FROM generate_series(1, 10000) AS n");
     client.refused("SELECT queue.weigh('q', 'one more', 2)", "53400");
     client.run("SELECT queue.weigh('q', 'g1', 3), queue.weigh('q', 'g2', NULL), queue.weigh('q', 'one more', 2)");
-    // A weight of a transaction that rolls back has never been.
+    // A rolled-back weight has no effect.
     client.run("BEGIN; SELECT queue.weigh('q', 'g3', 50); ROLLBACK");
     for group in ["g1", "g3"] {
         fill(&mut client, "q", Some(group), 200);
@@ -186,7 +187,7 @@ fn weights_are_checked_kept_and_go_with_their_queue() {
     assert_eq!(client.count("SELECT FROM queue_internal.weight"), 0);
 }
 
-/// Many sessions, many groups, jobs that fail, are released and roll back: each job ends once.
+/// Many sessions and groups, with jobs that fail, are released or roll back. Each job ends once.
 #[test]
 fn many_sessions_share_many_groups() {
     let database = Database::new();

@@ -1,4 +1,4 @@
-//! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`. The log shows that they hold at every instant.
+//! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`. The log shows that they hold at every moment.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize};
 
@@ -15,8 +15,8 @@ pub fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
     client.column(&format!("SELECT id FROM queue.claim('{queue}', {most})"))
 }
 
-/// Turns the ring, with jobs of queue `churn`, until the log has lost this claim. After that, the claims that count for
-/// a rate are known by the minute only.
+/// Turns the ring with jobs of queue `churn` until the log has lost this claim. After that, only the minutes of the
+/// claims that count for a rate are known.
 pub fn forget_claim(client: &mut Client, id: i64) {
     for _ in 0..12 {
         client.pass_through("churn", 1000);
@@ -25,7 +25,7 @@ pub fn forget_claim(client: &mut Client, id: i64) {
     wait::until_true("the ring turns", || client.value::<bool>(&gone));
 }
 
-/// The greatest number of attempts that ran at once, by the log.
+/// Returns the greatest number of attempts that ran at the same time, according to the log.
 fn most_at_once(client: &mut Client, queue: &str) -> i64 {
     client.value(&format!(
         "SELECT coalesce(max(n), 0) FROM (
@@ -40,7 +40,7 @@ fn most_at_once(client: &mut Client, queue: &str) -> i64 {
 }
 
 #[test]
-fn no_more_run_than_the_limit_says() {
+fn no_more_jobs_run_than_the_limit_allows() {
     let (mut client, queue) = queue("max_running => 3, backoff_base => '0'");
     const JOBS: usize = 400;
     fill(&mut client, &queue, JOBS);
@@ -100,7 +100,7 @@ fn a_worker_that_finishes_and_claims_in_one_call_does_not_block_itself() {
         assert_eq!(next.len(), 1);
         id = next[0];
     }
-    // The same holds in a transaction, and its rollback undoes both.
+    // The same holds in a transaction. Its rollback undoes both the completion and the claim.
     fill(&mut client, &queue, 2);
     let mut tx = client.transaction().unwrap();
     tx.batch_execute(&format!("SELECT queue.complete({id})")).unwrap();
@@ -111,10 +111,10 @@ fn a_worker_that_finishes_and_claims_in_one_call_does_not_block_itself() {
     assert_eq!(claim(&mut client, &queue, 2).len(), 1);
 }
 
-/// A transaction that claims and ends by turns does not block itself, over savepoints and while limits change. For
-/// other sessions its ended attempts run until it commits.
+/// A transaction that claims and ends in turn does not block itself, over savepoints and while limits change. For other
+/// sessions its ended attempts run until it commits.
 #[test]
-fn what_a_transaction_ends_is_not_in_its_way() {
+fn attempts_that_a_transaction_has_ended_do_not_block_it() {
     for (limit, more, at_once) in [
         ("max_running => 2", "max_running => 3", [2, 3]),
         ("max_running_per_group => 1", "max_running_per_group => 2", [3, 6]),
@@ -150,7 +150,7 @@ fn what_a_transaction_ends_is_not_in_its_way() {
 
 /// Every way to free a place wakes a session that waits for it.
 #[test]
-fn a_place_that_becomes_free_wakes_a_sleeper() {
+fn a_freed_place_wakes_a_sleeper() {
     let (mut client, queue) = queue("max_running => 1, backoff_base => '0'");
     fill(&mut client, &queue, 20);
     let ways: [(&str, &str); 7] = [
@@ -201,7 +201,7 @@ fn limits_change_while_jobs_run() {
     assert_eq!(claim(&mut other, &queue, 10).len(), 5);
 }
 
-/// Of any `rate + 1` consecutive claims the last is at least a period after the first.
+/// Asserts that of any `rate + 1` consecutive claims the last is at least a period after the first.
 fn assert_rate(client: &mut Client, queue: &str, rate: usize, period: &str) {
     let sql = format!(
         "SELECT count(*) FROM (SELECT claimed_at, lag(claimed_at, {rate}) OVER (ORDER BY claimed_at) AS before
@@ -212,7 +212,7 @@ fn assert_rate(client: &mut Client, queue: &str, rate: usize, period: &str) {
 }
 
 #[test]
-fn no_period_sees_more_starts_than_the_rate_says() {
+fn no_period_has_more_starts_than_the_rate_allows() {
     let (mut client, queue) = queue("rate_limit => 5, rate_period => '200 ms'");
     const JOBS: usize = 60;
     fill(&mut client, &queue, JOBS);
@@ -240,7 +240,7 @@ fn no_period_sees_more_starts_than_the_rate_says() {
         "SELECT extract(epoch FROM max(claimed_at) - min(claimed_at))::float8 FROM queue.attempts \
             WHERE queue_name = '{queue}'"
     ));
-    // Eleven periods are needed, and sleepers are woken when the next one begins.
+    // The jobs need eleven periods. Sleepers are woken when the next period begins.
     assert!((2.2..10.0).contains(&length), "{length}");
 }
 
@@ -253,7 +253,7 @@ fn a_rolled_back_claim_has_used_up_the_rate() {
     tx.rollback().unwrap();
     assert_eq!(claim(&mut client, &queue, 5).len(), 1);
     assert!(claim(&mut client, &queue, 5).is_empty());
-    // A job that is ended without a run has not started.
+    // A job that ends without a run does not count as started.
     client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 4)"));
     client.run(&format!(
         "SELECT queue.cancel(job_id) \
@@ -307,7 +307,7 @@ fn assert_rate_goes_on(client: &mut Client, rate: usize, period: &str) {
 }
 
 #[test]
-fn a_rate_holds_over_a_crash_however_long_the_look_at_the_logs_takes() {
+fn a_rate_holds_over_a_crash_however_long_reading_the_logs_takes() {
     let (cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "rate_limit => 3, rate_period => '4 s'");
     fill(&mut client, "q", 10);
@@ -317,7 +317,7 @@ fn a_rate_holds_over_a_crash_however_long_the_look_at_the_logs_takes() {
     thread::scope(|scope| {
         let claims = scope.spawn(|| assert_rate_goes_on(&mut cluster.connect(), 3, "4 s"));
         fault.wait_reached();
-        // The known starts get older.
+        // The starts that are read get older.
         thread::sleep(Duration::from_secs(2));
         fault.release();
         claims.join().unwrap();
@@ -331,7 +331,7 @@ fn a_rate_holds_over_a_promotion() {
     fill(&mut client, "q", 10);
     let standby = primary.standby();
     standby.wait_replayed(&primary);
-    // The standby's memory is older than the period.
+    // The standby has run for longer than the period.
     let age = "SELECT now() > pg_postmaster_start_time() + interval '5 s'";
     let mut there = standby.connect_to("app");
     wait::until_true("an old standby", || there.value::<bool>(age));
@@ -344,7 +344,7 @@ fn a_rate_holds_over_a_promotion() {
 }
 
 #[test]
-fn what_a_transaction_has_added_counts_for_itself_step_by_step() {
+fn the_enqueues_of_a_transaction_count_for_itself_step_by_step() {
     let (mut client, q) = queue("max_waiting => 5");
     let (_, other) = queue("max_waiting => 5");
     let enqueue = format!("SELECT queue.enqueue('{q}')");
@@ -360,7 +360,7 @@ fn what_a_transaction_has_added_counts_for_itself_step_by_step() {
     fails(&mut client);
     client.run(&format!("ROLLBACK TO here; {enqueue}; RELEASE here; {enqueue}"));
     fails(&mut client);
-    // Undone work frees places again.
+    // Undone enqueues free their places again.
     client.run("COMMIT; BEGIN");
     client.run(&format!("SELECT queue.purge('{q}'); {enqueue}; {enqueue}; {enqueue}; {enqueue}; {enqueue}"));
     fails(&mut client);
@@ -378,7 +378,7 @@ fn a_full_queue_refuses_more() {
     assert!(refused.message.contains("is full") && !refused.hint.is_empty(), "{refused:?}");
     client.enqueue(&queue);
     client.refused(&format!("SELECT queue.enqueue('{queue}')"), "53400");
-    // The rest of the transaction decides.
+    // A claim in the same transaction makes room for as many enqueues.
     let mut tx = client.transaction().unwrap();
     let mut savepoint = tx.savepoint("s").unwrap();
     assert!(savepoint.batch_execute(&format!("SELECT queue.enqueue('{queue}')")).is_err());
@@ -401,11 +401,11 @@ fn a_full_queue_is_full_for_a_transaction_that_does_not_see_it() {
     let mut old = database.connect();
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
     fill(&mut client, "q", 2);
-    // Memory has not counted the jobs.
+    // After this memory has not counted the jobs.
     client.run("SELECT queue.adopt()");
     old.refused("SELECT queue.enqueue('q')", "53400");
     old.run("ROLLBACK");
-    // The transaction's own jobs count once.
+    // The transaction's own jobs count once each.
     client.run("SELECT queue.purge('q')");
     client.run("SELECT queue.adopt()");
     client.run("BEGIN; SELECT queue.enqueue('q'); SELECT queue.enqueue('q'); ROLLBACK");
@@ -429,7 +429,7 @@ fn limits_out_of_range_are_refused() {
 }
 
 #[test]
-fn the_first_claim_after_a_start_waits_as_any() {
+fn the_first_claim_after_a_start_waits_like_any_other() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "rate_limit => 100, rate_period => '1 hour'");
     cluster.restart();
@@ -478,9 +478,9 @@ fn queues_whose_groups_are_held_leave_room_for_others() {
     client.claim("limited");
 }
 
-/// A claim while a restored database sleeps makes no gate that knows nothing of what has started.
+/// A worker claims while a restored database is dormant. The gate must still know the earlier starts.
 #[test]
-fn a_rate_holds_over_a_restore_in_which_a_worker_asks_for_jobs() {
+fn a_rate_holds_over_a_restore_during_which_a_worker_claims() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "rate_limit => 5, rate_period => '1 day', lease => '1 hour'");
     fill(&mut client, "q", 20);

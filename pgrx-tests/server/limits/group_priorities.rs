@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::limits::groups::{claim, complete, enqueue, names};
 use crate::shared::*;
 
-/// The priorities of the jobs that each claim of one worker finds, until it finds none.
+/// Claims until nothing is found. Returns the priorities of the jobs of each claim.
 fn priorities(client: &mut Client, claim: &str) -> Vec<Vec<i32>> {
     let mut seen = Vec::new();
     let mut done: Vec<i64> = Vec::new();
@@ -24,7 +24,7 @@ fn priorities(client: &mut Client, claim: &str) -> Vec<Vec<i32>> {
     }
 }
 
-/// The number of waiting groups and the group served last do not matter.
+/// The order depends neither on the number of waiting groups nor on the group that was served last.
 #[test]
 fn between_groups_a_smaller_priority_comes_first() {
     for limit in ["strict_order => true", "max_running_per_group => 1", "max_running_per_group => 3"] {
@@ -32,7 +32,7 @@ fn between_groups_a_smaller_priority_comes_first() {
             let (mut client, queue) = queue(limit);
             let case = format!("{limit}, {most}{completed}");
             let claim = format!("SELECT id, priority FROM queue.claim('{queue}', {most}{completed})");
-            // The second time all groups are known.
+            // In the second round all groups are known.
             for _ in 0..2 {
                 for (group, priority, jobs) in [("a", 0, 12), ("b", 1000, 6)] {
                     let group = if group == "a" { "'a'".to_owned() } else { format!("'{group}' || n") };
@@ -45,7 +45,7 @@ fn between_groups_a_smaller_priority_comes_first() {
                 assert!(seen.iter().all(|rows| rows.is_sorted()), "{case}: {seen:?}");
                 let all: Vec<i32> = seen.concat();
                 assert_eq!(all.len(), 18, "{case}: {seen:?}");
-                // A claim takes all that the first group may run before it takes jobs of other groups.
+                // Before a claim takes jobs of other groups, it takes all jobs that the first group may run.
                 let per_claim = if limit.ends_with('3') { most.min(3) } else { 1 };
                 let mut left = 12;
                 for rows in &seen {
@@ -58,36 +58,36 @@ fn between_groups_a_smaller_priority_comes_first() {
     }
 }
 
-/// A job as its producer and its worker saw it. A call's effect may begin when the call begins, and is there when it
-/// has returned.
+/// A job as its producer and its worker saw it. The effect of a call begins after the call has begun, and exists when
+/// the call has returned.
 struct Seen {
     group: u64,
     priority: i32,
-    /// When its enqueue returned.
+    /// The time when its enqueue returned.
     committed: Instant,
     /// The claim that got the job.
     claim: usize,
-    /// The claim that completed it, if a claim did, and when the completing call returned.
+    /// The claim that completed it, if any, and the time when the completing call returned.
     ended_by: Option<usize>,
     ended: Instant,
 }
 
-/// When a claim for one job began and returned, and the priority that it got.
+/// The begin and the return of a claim for one job, and the priority of that job.
 struct Call {
     began: Instant,
     returned: Instant,
     priority: i32,
 }
 
-/// No claim passes over a smaller priority that existed when the claim began, if its group had room before and after
-/// the claim.
+/// Asserts that no claim passes over a smaller priority. This counts if the job existed when the claim began, and if
+/// its group had room before and after the claim.
 fn check_order(jobs: &HashMap<i64, Seen>, calls: &[Call], limit: usize, case: &str) {
     let mut by_group: HashMap<u64, Vec<(&i64, &Seen)>> = HashMap::new();
     for (id, job) in jobs {
         by_group.entry(job.group).or_default().push((id, job));
     }
     for (nth, call) in calls.iter().enumerate() {
-        // A session that serves a group leaves it for a more urgent job that appears meanwhile.
+        // A session that serves a group leaves it if a more urgent job appears.
         let overlaps = |other: &&Call| other.began < call.returned && other.returned > call.began;
         let others = calls.iter().enumerate().filter(|(other, _)| *other != nth).map(|(_, other)| other);
         let most_urgent = others.filter(overlaps).map(|other| other.priority).min().unwrap_or(i32::MAX);
@@ -115,7 +115,7 @@ fn check_order(jobs: &HashMap<i64, Seen>, calls: &[Call], limit: usize, case: &s
     }
 }
 
-/// Producers and workers run side by side. Some workers complete with the next claim.
+/// Producers and workers run at the same time. Some workers complete with the next claim.
 #[test]
 fn no_claim_passes_over_a_smaller_priority_whose_group_has_room() {
     const JOBS: usize = 600;
@@ -135,9 +135,9 @@ fn no_claim_passes_over_a_smaller_priority_whose_group_has_room() {
         };
         let made: Mutex<Vec<_>> = Mutex::new((0..BACKLOG).map(|_| enqueue(&mut client, &mut random)).collect());
         let calls: Mutex<Vec<Call>> = Mutex::default();
-        // Job, claim.
+        // Each job with the claim that got it.
         let claims: Mutex<Vec<(i64, usize)>> = Mutex::default();
-        // Job, the claim that completed it, when.
+        // Each job with the claim that completed it, if any, and the time.
         let ends: Mutex<Vec<(i64, Option<usize>, Instant)>> = Mutex::default();
         thread::scope(|scope| {
             for n in 0..2 {
@@ -154,7 +154,7 @@ fn no_claim_passes_over_a_smaller_priority_whose_group_has_room() {
                 let (calls, claims, ends, queue, case) = (&calls, &claims, &ends, &queue, &case);
                 scope.spawn(move || {
                     let (mut client, mut random) = (connect(), Random::new(seed + 10 + n));
-                    // Attempt and job.
+                    // Attempts with their jobs.
                     let mut held: Vec<(i64, i64)> = Vec::new();
                     let deadline = Instant::now() + Duration::from_secs(60);
                     while ends.lock().unwrap().len() < JOBS {
@@ -201,7 +201,7 @@ fn no_claim_passes_over_a_smaller_priority_whose_group_has_room() {
     }
 }
 
-/// Both limits with which groups take turns.
+/// Both limits that make groups take turns.
 const ONE_BY_ONE: [&str; 2] = ["strict_order => true", "max_running_per_group => 1"];
 
 /// Claims and completes jobs one by one until none is left. Returns their priorities.
@@ -210,7 +210,7 @@ fn in_order(client: &mut Client, queue: &str) -> Vec<i32> {
 }
 
 #[test]
-fn a_job_of_a_waiting_group_that_gets_another_priority_comes_by_that() {
+fn a_job_of_a_waiting_group_runs_by_its_changed_priority() {
     for options in ONE_BY_ONE {
         let (mut client, queue) = queue(options);
         let mut last = HashMap::new();
@@ -218,7 +218,7 @@ fn a_job_of_a_waiting_group_that_gets_another_priority_comes_by_that() {
             enqueue(&mut client, &queue, group, 0);
             last.insert(group, [enqueue(&mut client, &queue, group, 5), enqueue(&mut client, &queue, group, 6)]);
         }
-        // All groups run, so their other jobs wait for a turn.
+        // All groups have a running job, so their other jobs wait for a turn.
         let running = claim(&mut client, &queue, 10);
         assert_eq!(names(&running), ["a", "b", "c"]);
         client.run(&format!("SELECT queue.reprioritize({}, -7)", last["b"][1]));
@@ -247,7 +247,7 @@ fn a_released_job_comes_before_larger_priorities_of_other_groups() {
 
 /// A failed job comes before a smaller priority of its own group, but not before one of another group.
 #[test]
-fn a_strict_group_comes_by_the_priority_of_what_has_failed() {
+fn a_strict_group_has_the_priority_of_its_failed_job() {
     let (mut client, queue) = queue("strict_order => true");
     enqueue(&mut client, &queue, "a", 5);
     let failed = client.claim(&queue);
@@ -259,7 +259,7 @@ fn a_strict_group_comes_by_the_priority_of_what_has_failed() {
     assert_eq!(in_order(&mut client, &queue), [3, 4, 5, -1, 6, 7]);
 }
 
-/// A claim without a stage takes the smallest priority of all stages.
+/// A claim without a stage takes the job with the smallest priority of all stages.
 #[test]
 fn between_groups_of_all_stages_a_smaller_priority_comes_first() {
     for options in ONE_BY_ONE {
@@ -267,7 +267,7 @@ fn between_groups_of_all_stages_a_smaller_priority_comes_first() {
         for (group, priority) in [("a", 1), ("b", 3), ("c", 5), ("a", 0), ("b", 2), ("c", 6)] {
             enqueue(&mut client, &queue, group, priority);
         }
-        // One job of each group goes on to the second stage, where it has another group.
+        // One job of each group advances to the second stage, where the groups are separate.
         let running = claim(&mut client, &queue, 10);
         assert_eq!(names(&running), ["a", "b", "c"]);
         for (_, id) in &running {
@@ -287,9 +287,9 @@ fn between_groups_of_all_stages_a_smaller_priority_comes_first() {
     }
 }
 
-/// The group whose turn it is has lost its first job, so its next job has a larger priority than memory thinks.
+/// The group whose turn it is has lost its first job, so its next job has a larger priority than memory says.
 #[test]
-fn a_claim_that_completes_takes_the_next_of_that_group_before_larger_priorities_of_others() {
+fn a_claim_that_completes_takes_the_next_job_of_that_group_before_larger_priorities() {
     for options in ONE_BY_ONE {
         let (mut client, queue) = queue(options);
         enqueue(&mut client, &queue, "g", 0);
@@ -299,7 +299,7 @@ fn a_claim_that_completes_takes_the_next_of_that_group_before_larger_priorities_
         enqueue(&mut client, &queue, "g", 3);
         let first = enqueue(&mut client, &queue, "h", 0);
         enqueue(&mut client, &queue, "h", 5);
-        // Both groups are known, with their waiting jobs.
+        // Memory knows both groups and their waiting jobs.
         assert_eq!(claim(&mut client, &queue, 1), []);
         let of = |name: &str| running.iter().find(|(n, _)| n == name).unwrap().1;
         client.run(&format!("SELECT queue.complete({})", of("h")));

@@ -1,12 +1,12 @@
 //! `rate_limit_per_group`: how many jobs of each group start within a period. The log shows that it holds at every
-//! instant.
+//! moment.
 
 use std::sync::atomic::AtomicUsize;
 
 use crate::limits::gates::{claim, forget_claim};
 use crate::shared::*;
 
-/// Enqueues this number of jobs for each of these groups, in turns.
+/// Enqueues this many jobs for each of this many groups, in turn.
 fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
     client.run(&format!(
         "SELECT queue.enqueue('{queue}', group_key => 'g' || g) FROM generate_series(1, {jobs}), \
@@ -14,7 +14,7 @@ fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
     ));
 }
 
-/// Of any `rate + 1` consecutive claims of a group the last is at least a period after the first.
+/// Asserts that of any `rate + 1` consecutive claims of a group the last is at least a period after the first.
 fn assert_rates(client: &mut Client, queue: &str, rate: usize, period: &str) {
     let sql = format!(
         "SELECT count(*) FROM (
@@ -28,7 +28,7 @@ fn assert_rates(client: &mut Client, queue: &str, rate: usize, period: &str) {
 }
 
 #[test]
-fn no_period_sees_more_starts_of_a_group_than_its_rate_says() {
+fn no_period_has_more_starts_of_a_group_than_its_rate_allows() {
     let (mut client, queue) = queue("rate_limit_per_group => 5, rate_period => '200 ms', backoff_base => '0'");
     const GROUPS: usize = 6;
     const JOBS: usize = 30;
@@ -48,7 +48,7 @@ fn no_period_sees_more_starts_of_a_group_than_its_rate_says() {
                     let mut tx = client.transaction().unwrap();
                     let sql = format!("SELECT id FROM queue.claim('{queue}', {}, wait => '{wait}')", 1 + n);
                     let ids: Vec<i64> = tx.query(&sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
-                    // A rolled-back claim counts, too.
+                    // A rolled-back claim also counts.
                     if random.below(8) == 0 {
                         tx.rollback().unwrap();
                         continue;
@@ -70,7 +70,7 @@ fn no_period_sees_more_starts_of_a_group_than_its_rate_says() {
 }
 
 #[test]
-fn a_group_at_its_rate_holds_up_no_other() {
+fn a_group_at_its_rate_holds_up_no_other_group() {
     let (mut client, queue) = queue("rate_limit_per_group => 2, rate_period => '1 hour'");
     client.run(&format!(
         "SELECT queue.enqueue('{queue}', group_key => 'many', priority => -1) FROM generate_series(1, 5000)"
@@ -82,7 +82,7 @@ fn a_group_at_its_rate_holds_up_no_other() {
     let of = |group: Option<&str>| taken.iter().filter(|other| other.as_deref() == group).count();
     assert_eq!((of(Some("many")), of(Some("few")), of(None)), (2, 2, 1));
     assert!(claim(&mut client, &queue, 100).is_empty());
-    // A rate ignores running jobs, and an end frees nothing.
+    // A rate does not depend on running jobs, so an end frees nothing.
     client.run(&format!(
         "SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = '{queue}' \
         AND state = 'running'))"
@@ -110,7 +110,7 @@ fn a_sleeping_claim_is_woken_when_its_group_may_go_on() {
         });
         assert_eq!(sleeper.join().unwrap(), 1);
     });
-    // The session has not slept for all ten seconds.
+    // The session woke before its ten seconds were over.
     let waited = format!(
         "SELECT max(claimed_at) - min(claimed_at) < interval '5 s' FROM queue.attempts WHERE queue_name = '{queue}'"
     );
@@ -146,7 +146,7 @@ fn rates_of_groups_hold_from_the_first_claim_after_a_crash() {
     fill(&mut client, "slow", 2, 10);
     let slow = claim(&mut client, "slow", 100);
     assert_eq!(slow.len(), 6);
-    // One attempt runs on and moves: it counts once.
+    // One attempt runs on and moves to another segment. It counts once.
     let (ended, runs) = slow.split_at(5);
     client.run(&format!("SELECT queue.extend({}, '1 day')", runs[0]));
     client.run(&format!("SELECT queue.complete_many(ARRAY{ended:?}::bigint[])"));
@@ -189,10 +189,10 @@ fn rates_of_groups_hold_over_a_promotion() {
     assert_rates(&mut client, "q", 3, "4 s");
 }
 
-/// A group for which memory has no room waits until another group's period is over. Directly after a start it is an
-/// error.
+/// If memory has no room for a group, the group waits until another group's period is over. Directly after a start this
+/// is an error.
 #[test]
-fn more_groups_than_memory_has_room_for_wait() {
+fn groups_wait_if_memory_has_no_room_for_their_rates() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.max_rated_groups = 16").start_with_extension();
     create(&mut client, "q", "rate_limit_per_group => 1, rate_period => '2 s'");
     fill(&mut client, "q", 40, 2);
@@ -214,7 +214,7 @@ fn more_groups_than_memory_has_room_for_wait() {
     assert_rates(&mut client, "q", 1, "2 s");
     client.run("SELECT queue.create('wide', rate_limit_per_group => 1, rate_period => '1 day')");
     client.run("SELECT queue.enqueue('wide', group_key => 'g' || n) FROM generate_series(1, 40) AS n");
-    // Their starts are counted only from now.
+    // Earlier starts of these groups were not counted.
     client.run("SELECT queue.alter('wide', reset => '{rate_limit_per_group}')");
     assert_eq!(claim(&mut client, "wide", 40).len(), 40);
     client.run("SELECT queue.alter('wide', rate_limit_per_group => 2)");
@@ -233,7 +233,7 @@ fn claim_waiting(client: &mut Client) -> usize {
     client.query("SELECT id FROM queue.claim('q', 100, wait => '10 s')", &[]).unwrap().len()
 }
 
-/// Each stage counts separately.
+/// Each stage has a rate of its own.
 #[test]
 fn groups_of_stages_have_rates_of_their_own() {
     let (mut client, q) = queue("stages => '{a, b}', rate_limit_per_group => 1, rate_period => '1 hour'");

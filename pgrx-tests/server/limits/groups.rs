@@ -3,7 +3,7 @@
 use crate::faults::held::{begin, hold, release};
 use crate::shared::*;
 
-/// Claims up to this many jobs. Returns their groups and attempts, in order.
+/// Claims up to this many jobs. Returns their groups and attempts in order.
 pub fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<(String, i64)> {
     let sql = format!("SELECT coalesce(group_key, ''), id FROM queue.claim('{queue}', {most})");
     client.rows(&sql)
@@ -42,7 +42,7 @@ fn a_group_runs_no_more_than_its_limit() {
     complete(&mut client, &a);
     let second = claim(&mut client, &queue, 100);
     assert_eq!(names(&second), ["a"]);
-    // In the same call.
+    // The same call completes a job and claims the next of its group.
     let next: Vec<String> = client.column(&format!(
         "SELECT group_key FROM queue.claim('{queue}', 100, completed => ARRAY[{}]::bigint[])",
         second[0].1
@@ -66,10 +66,10 @@ fn within_a_group_the_order_is_kept() {
     assert_eq!(seen, ["3", "5", "1", "2", "4"]);
 }
 
-/// A turn reads more of a group than may start. Until then those attempts may end, move, or get another priority, and
-/// other jobs may come before them.
+/// A turn reads more attempts of a group than may start. Before these start, they may end, move or get another
+/// priority, and other jobs may come before them.
 #[test]
-fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
+fn attempts_read_ahead_of_a_group_follow_later_changes() {
     let (cluster, mut client) = Cluster::new().conf("autovacuum = off").start_with_extension();
     for (queue, options) in [("loose", "max_running_per_group => 1"), ("strict", "strict_order => true")] {
         create(&mut client, queue, &format!("{options}, max_attempts => 3, backoff_base => '0'"));
@@ -86,7 +86,7 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
             row.get(1)
         };
         let complete = "SELECT queue.complete($)";
-        // The second claim takes a turn, which reads ahead.
+        // The second claim has a turn, which reads ahead.
         assert_eq!(next(&mut client, complete), "1");
         assert_eq!(next(&mut client, complete), "2");
         client.run(&format!("SELECT queue.cancel({})", jobs[2]));
@@ -96,13 +96,13 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
         assert_eq!(next(&mut client, complete), "5");
         client.run(&format!("SELECT queue.enqueue('{queue}', '0', group_key => 'g', priority => 0)"));
         assert_eq!(next(&mut client, complete), "0");
-        // A failed job keeps its place, and so does a job whose claim is rolled back.
+        // A failed job keeps its place. A job whose claim is rolled back keeps it too.
         assert_eq!(next(&mut client, "SELECT queue.fail($, 'no', '0')"), "6");
         assert_eq!(next(&mut client, complete), "6");
         client.run("BEGIN");
         assert_eq!(next(&mut client, "ROLLBACK"), "7");
         assert_eq!(next(&mut client, complete), "7");
-        // Another session ends one job, and the rows move.
+        // Another session ends one job, and the rows move to other places.
         cluster.connect().run(&format!("SELECT queue.cancel({})", jobs[7]));
         client.run("VACUUM FULL queue_internal.attempt_0");
         assert_eq!(next(&mut client, complete), "9");
@@ -118,7 +118,7 @@ fn what_was_read_ahead_of_a_group_is_overtaken_by_what_happens_meanwhile() {
     client.check();
 }
 
-/// A group with very many jobs, and two small groups that come later.
+/// One group has very many jobs. Two small groups come later.
 #[test]
 fn groups_take_turns() {
     let (_database, mut client) = Database::new().with_queue("q", "max_running_per_group => 1");
@@ -126,7 +126,7 @@ fn groups_take_turns() {
     for group in ["b", "c"] {
         fill(&mut client, "q", group, 20);
     }
-    // One worker, then two at a time: the large group does not delay the others.
+    // First one job at a time, then two: the large group does not delay the others.
     for size in [1, 2] {
         let mut seen = [0; 3];
         for _ in 0..30 / size {
@@ -141,9 +141,9 @@ fn groups_take_turns() {
     }
 }
 
-/// The default memory holds two thousand ready jobs of a lane.
+/// Memory holds two thousand ready jobs of a lane by default.
 #[test]
-fn a_blocked_group_delays_nobody() {
+fn a_blocked_group_delays_no_other_job() {
     let (_cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "max_running_per_group => 1, lease => '1 hour'");
     fill(&mut client, "q", "blocked", 100_000);
@@ -166,9 +166,9 @@ fn a_blocked_group_delays_nobody() {
     assert_eq!(names(&claim(&mut client, "q", 10)), ["blocked"]);
 }
 
-/// More groups wait than memory has slots for. No group is forgotten, and none runs twice at once.
+/// More groups wait than memory has slots for. No group is forgotten, and no group runs two jobs at the same time.
 #[test]
-fn more_groups_than_memory_has_room_for() {
+fn more_groups_than_memory_has_room_for_take_turns() {
     let lines = ["pg_queue.max_running = 40", "pg_queue.max_ready = 32", "pg_queue.max_lanes = 4"];
     let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
     let mut client = cluster.connect();
@@ -189,7 +189,7 @@ fn more_groups_than_memory_has_room_for() {
 }
 
 #[test]
-fn strict_order_waits_for_the_one_that_failed() {
+fn strict_order_waits_for_the_failed_job() {
     let (mut client, queue) = queue("strict_order => true, max_attempts => 3, backoff_base => '0'");
     for group in ["a", "b"] {
         for n in 0..3 {
@@ -202,7 +202,7 @@ fn strict_order_waits_for_the_one_that_failed() {
     let of = |claimed: &[(String, i64)], name: &str| claimed.iter().find(|(n, _)| n == name).unwrap().1;
     client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '1 hour')", of(&first, "a")));
     client.run(&format!("SELECT queue.complete({})", of(&first, "b")));
-    // Group a waits for its retry, even when a more urgent job comes.
+    // Group a waits for its retry, even if a more urgent job comes.
     client.run(&format!("SELECT queue.enqueue('{queue}', '9', group_key => 'a', priority => -100)"));
     assert_eq!(names(&claim(&mut client, &queue, 10)), ["b"]);
     let job: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {}", of(&first, "a")));
@@ -210,14 +210,14 @@ fn strict_order_waits_for_the_one_that_failed() {
     let again = client.query(&format!("SELECT job_id, attempt, id FROM queue.claim('{queue}', 10)"), &[]).unwrap();
     assert_eq!(again.len(), 1);
     assert_eq!((again[0].get::<_, i64>(0), again[0].get::<_, i32>(1)), (job, 2));
-    // The failed job dies: the other jobs go on, the urgent one first.
+    // The failed job dies. The other jobs go on, the urgent one first.
     client.run(&format!("SELECT queue.fail({}, 'no', fatal => true)", again[0].get::<_, i64>(2)));
     let payloads: Vec<String> = client.column(&format!("SELECT payload::text FROM queue.claim('{queue}', 10)"));
     assert_eq!(payloads, ["9"]);
 }
 
 #[test]
-fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
+fn strict_order_survives_a_crash_and_the_failed_job_may_be_cancelled() {
     let (cluster, mut client) = Cluster::new().start_with_extension();
     create(&mut client, "q", "strict_order => true, lease => '1 hour'");
     for group in ["held", "running", "free"] {
@@ -236,7 +236,7 @@ fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
     let mut client = cluster.connect();
     assert_eq!(names(&claim(&mut client, "q", 10)), ["free"]);
     let job: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'retrying'");
-    // An open cancel may be undone, so no job of the group starts.
+    // An uncommitted cancellation may be undone, so no job of the group starts.
     let mut canceller = cluster.connect();
     let mut tx = canceller.transaction().unwrap();
     tx.batch_execute(&format!("SELECT queue.cancel({job})")).unwrap();
@@ -256,7 +256,7 @@ fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
     assert_eq!(names(&claim(&mut client, "q", 10)), ["held"]);
 }
 
-/// A delayed job does not hold its group: only a failed job does.
+/// A delayed job does not hold its group up. Only a failed job does.
 #[test]
 fn a_delayed_job_lets_others_of_its_group_pass() {
     let (mut client, queue) = queue("strict_order => true");
@@ -268,7 +268,7 @@ fn a_delayed_job_lets_others_of_its_group_pass() {
 
 /// A transaction that fails a job does not claim a later job of its group.
 #[test]
-fn strict_order_within_one_transaction() {
+fn strict_order_holds_within_one_transaction() {
     let (mut client, queue) = queue("strict_order => true");
     fill(&mut client, &queue, "g", 3);
     let mut tx = client.transaction().unwrap();
@@ -280,7 +280,7 @@ fn strict_order_within_one_transaction() {
     assert_eq!(client.count(&claim), 0);
 }
 
-/// Completes the group's running job this number of times, and checks that the right job comes next.
+/// Completes the group's running job this many times. Checks that the right job comes next each time.
 fn run_on(client: &mut Client, queue: &str, running: &mut i64, next: &mut i64, times: i64) {
     for _ in 0..times {
         client.run(&format!("SELECT queue.complete({running})"));
@@ -290,9 +290,10 @@ fn run_on(client: &mut Client, queue: &str, running: &mut i64, next: &mut i64, t
     }
 }
 
-/// Jobs that wait for their group are found by an index, written when they begin to wait. No table has these entries.
+/// Jobs that wait for their group are found by an index. Its entries are written when the jobs begin to wait, and no
+/// table contains them.
 #[test]
-fn those_who_wait_for_their_group_outlive_everything() {
+fn jobs_that_wait_for_their_group_survive_crashes_moves_and_vacuum() {
     let lines = ["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.max_ready = 64"];
     let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
     let mut client = cluster.connect();
@@ -309,13 +310,13 @@ fn those_who_wait_for_their_group_outlive_everything() {
         ) > 10 * 8192
     );
 
-    // The checker of Postgres accepts all indexes: this one needs no table rows.
+    // amcheck accepts all indexes, because this one has no table rows.
     let check = "SELECT count(bt_index_check(indexrelid, heapallindexed => true)) FROM pg_index AS i
                  JOIN pg_class AS t ON t.oid = i.indrelid WHERE t.relnamespace = 'queue_internal'::regnamespace
                  AND relkind = 'r'";
     assert!(client.value::<i64>(check) > 100);
 
-    // VACUUM cleans up, and REINDEX builds the index anew from a table without rows.
+    // VACUUM and REINDEX treat the index as that of a table without rows.
     for n in 0..10 {
         client.run(&format!("VACUUM (INDEX_CLEANUP ON, FREEZE, ANALYZE) queue_internal.parked_{n}"));
     }
@@ -382,7 +383,7 @@ fn a_job_that_never_waits_for_its_group_has_no_index_entry() {
     assert_eq!(client.value::<i64>(pages), 10, "each has its first page, and no other");
 }
 
-/// VACUUM knows nothing of the groups' index: an entry may point to another row, or to none.
+/// VACUUM does not know the groups' index, so an entry may point to another row or to none.
 #[test]
 fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     let (_cluster, mut client) = Cluster::new().start_with_extension();
@@ -399,7 +400,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     };
     let mut running = client.claim("q");
 
-    // The rows now belong to another queue.
+    // The places now have rows of another queue.
     rolled_back(&mut client, 20);
     client.run("VACUUM queue_internal.attempt_0");
     client.run("SELECT count(*) FROM queue.enqueue_many('secret', array_fill('0'::jsonb, '{20}'))");
@@ -409,7 +410,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     assert_eq!(claim(&mut client, "q", 100), []);
     assert_eq!(client.count("SELECT FROM queue.claim('secret', 100)"), 20);
 
-    // The rows belong to the same group, in another order.
+    // The places have rows of the same group in another order.
     rolled_back(&mut client, 50);
     client.run("VACUUM queue_internal.attempt_0");
     for n in [3, 5, 1, 4, 2] {
@@ -423,7 +424,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
         client.run(&format!("SELECT queue.complete({running})"));
     }
 
-    // The entries point behind the end of the table.
+    // The entries point beyond the end of the table.
     client.run("SELECT queue.enqueue('q', group_key => 'g')");
     rolled_back(&mut client, 2000);
     let size = "SELECT pg_relation_size('queue_internal.attempt_0')";
@@ -435,7 +436,7 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     complete(&mut client, &last);
     assert_eq!(claim(&mut client, "q", 100), []);
 
-    // All rows move, also those of jobs that were tried before.
+    // All rows move, including those of jobs with earlier attempts.
     client.run("SELECT queue.enqueue('q', to_jsonb(n), group_key => 'g') FROM generate_series(1, 300) AS n");
     client.run("SELECT queue.fail(id, 'no', '0') FROM queue.claim('q')");
     rolled_back(&mut client, 10);
@@ -455,7 +456,7 @@ pub fn enqueue(client: &mut Client, queue: &str, group: &str, priority: i32) -> 
 }
 
 #[test]
-fn while_a_group_gets_its_entries_another_group_takes_its_turn_and_nobody_looks_in_vain() {
+fn while_a_group_gets_its_index_entries_another_group_has_its_turn_and_no_claim_misses_a_job() {
     let (mut client, q) = queue("max_running_per_group => 1");
     let enqueue = |client: &mut Client, group: &str| {
         client.run(&format!("SELECT queue.enqueue('{q}', group_key => '{group}') FROM generate_series(1, 3)"));
@@ -469,7 +470,7 @@ fn while_a_group_gets_its_entries_another_group_takes_its_turn_and_nobody_looks_
     enqueue(&mut client, "g");
     let held = hold("app", "index.filled", &format!("SELECT FROM queue.claim('{q}')"));
     client.claim(&q);
-    // No other turn is possible now.
+    // No other group has a turn now.
     let mut other = connect();
     let pid = other.pid();
     let other = begin(other, format!("SELECT FROM queue.claim('{q}')"));

@@ -1,4 +1,4 @@
-//! Throttles: a worker's 429 keeps every worker from starting jobs of the queue, or of the group.
+//! Throttles: after one worker's 429 no worker starts jobs of the queue or of the group.
 
 use crate::shared::*;
 
@@ -14,17 +14,17 @@ fn groups(client: &mut Client, queue: &str, most: usize) -> Vec<String> {
 fn no_session_starts_a_job_until_the_time_has_come() {
     let (mut client, queue) = queue("lease => '1 hour'");
     client.run(&format!("SELECT count(queue.enqueue('{queue}')) FROM generate_series(1, 10)"));
-    // The transaction that throttles rolls back: a fact stays.
+    // A rollback of the transaction that throttles does not end the throttle.
     client.run(&format!("BEGIN; SELECT queue.throttle('{queue}', '2 s'); ROLLBACK"));
     let since = Instant::now();
     assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{queue}')")), 0);
     assert_eq!(connect().count(&format!("SELECT FROM queue.claim_any(ARRAY['{queue}'])")), 0);
-    // A sleeping claim gets its job when the time has come, and producers go on.
+    // A sleeping claim gets its job when the time has come. Producers do not wait.
     client.enqueue(&queue);
     let claimed = client.count(&format!("SELECT FROM queue.claim('{queue}', wait => '60 s')"));
     let waited = since.elapsed();
     assert!(claimed == 1 && waited >= Duration::from_millis(1_900) && waited < Duration::from_secs(30), "{waited:?}");
-    // The later of two counts, and 0 ends it. It is shown, also by the metric.
+    // The later of two throttles counts, and 0 ends it. `queue.load` and the metric show it.
     let shown = |client: &mut Client, until: &str| -> bool {
         client.value(&format!("SELECT coalesce(throttled_until {until}, false) FROM queue.load('{queue}')"))
     };
@@ -49,7 +49,7 @@ fn no_session_starts_a_job_until_the_time_has_come() {
 }
 
 #[test]
-fn a_group_waits_and_the_others_go_on() {
+fn a_throttled_group_waits_and_the_others_go_on() {
     for options in ["fair_share => 'jobs'", "max_running_per_group => 5", "rate_limit_per_group => 1000"] {
         let (mut client, queue) = queue(&format!("lease => '1 hour', {options}"));
         for group in ["a", "b"] {
@@ -64,7 +64,7 @@ fn a_group_waits_and_the_others_go_on() {
         let shown = format!("SELECT throttled_until > now() FROM queue.groups('{queue}') WHERE group_key = 'a'");
         assert!(client.value::<bool>(&shown), "{options}");
         assert_eq!(throttle(&mut client, &format!("'{queue}', '0', 'a'")), None);
-        // One that has no waiting job is throttled, too.
+        // A group without waiting jobs can be throttled too.
         throttle(&mut client, &format!("'{queue}', '1 s', 'c'"));
         client.run(&format!("SELECT queue.enqueue('{queue}', group_key => 'c')"));
         let mut claimed = groups(&mut client, &queue, 10);
@@ -93,7 +93,7 @@ fn wrong_throttles_are_refused() {
     client.refused(&format!("SELECT * FROM queue.groups('{queue}', 1001)"), "22023");
 }
 
-/// A release that throttles for its delay neither ends the throttle of another worker, nor fails for a long delay.
+/// A release that throttles for its delay neither ends another worker's throttle nor fails because of a long delay.
 #[test]
 fn a_release_throttles_for_its_delay_at_most_a_day() {
     let (mut client, queue) = queue("lease => '1 hour'");
@@ -112,7 +112,7 @@ fn a_release_throttles_for_its_delay_at_most_a_day() {
     assert!((86_000.0..86_401.0).contains(&left), "{left}");
 }
 
-/// Throttles stay while other queues and groups come and go, and one queue's leave room for those of others.
+/// Throttles stay while other queues and groups come and go. The throttles of one queue leave room for those of others.
 #[test]
 fn throttles_stay_while_memory_is_short_and_leave_room() {
     let settings = ["pg_queue.max_lanes = 16", "pg_queue.max_running = 64", "pg_queue.max_rated_groups = 16"];

@@ -1,8 +1,8 @@
-//! `queue.check()` reports each planted fault, repairs what it says, and reports nothing otherwise.
+//! `queue.check()` reports each planted fault, repairs the faults that it can, and reports nothing else.
 
 use crate::shared::*;
 
-/// The check's row for a fault: its name, its attempt, and whether it is repaired.
+/// A fault in the check's result: its name, its attempt, and whether it is repaired.
 type Said = (String, Option<i64>, bool);
 
 fn said(client: &mut Client, arguments: &str) -> Vec<Said> {
@@ -22,7 +22,7 @@ fn is_well(client: &mut Client) {
     assert_eq!(found, Vec::<String>::new());
 }
 
-/// Runs statements that the extension does not hear of, like a hardware fault or a bug.
+/// Runs statements without the extension's knowledge, as a hardware fault or a bug would act.
 fn plant(database: &Database, sql: &str) {
     let mut client = database.connect();
     client.run("SET allow_system_table_mods = on");
@@ -31,7 +31,7 @@ fn plant(database: &Database, sql: &str) {
     client.run("UPDATE pg_trigger SET tgenabled = 'A' WHERE tgfoid = 'queue_internal.foreign_write()'::regprocedure");
 }
 
-/// A database whose jobs memory knows.
+/// Returns a database whose jobs memory knows.
 fn known() -> (Database, Client) {
     let (database, mut client) =
         Database::without_worker().with_queue("q", "max_attempts => 3, backoff_base => '0', backoff_jitter => 0");
@@ -39,8 +39,8 @@ fn known() -> (Database, Client) {
     (database, client)
 }
 
-/// Plants a fault in the rows of a job and checks that it is reported. In `sql`, J is the job, A its attempt, S its
-/// segment. Returns whether it was repaired, and the connection.
+/// Plants a fault in the rows of a job and checks that it is reported. `before` and `sql` contain JOB, ATTEMPT and
+/// SEGMENT. Returns whether the fault was repaired, and the connection.
 #[track_caller]
 fn report(name: &str, before: &str, sql: &str) -> (bool, Client) {
     let (database, mut client) = known();
@@ -88,7 +88,7 @@ fn rows_without_their_attempt_are_deleted() {
 }
 
 #[test]
-fn rows_that_contradict_each_other_are_reported() {
+fn contradictory_rows_are_reported() {
     let ended = "INSERT INTO queue_internal.claim_SEGMENT VALUES (ATTEMPT, now(), 1, 1, 's');
                  INSERT INTO queue_internal.outcome_SEGMENT (id, ended_at, outcome, next_id)
                  VALUES (ATTEMPT, now(), 'f', NEXT)";
@@ -153,7 +153,7 @@ fn an_attempt_in_two_places_stays_in_one() {
 }
 
 #[test]
-fn a_mark_that_leads_nowhere_is_taken_back() {
+fn a_mark_that_leads_nowhere_is_repaired() {
     let (is_repaired, mut client) =
         report("lost_move", "", "INSERT INTO queue_internal.claim_SEGMENT VALUES (ATTEMPT, now(), 1, 1, 'm')");
     assert!(is_repaired);
@@ -171,7 +171,7 @@ fn a_sequence_behind_the_rows_is_set() {
 }
 
 #[test]
-fn memory_that_knows_less_than_the_rows_is_read_anew() {
+fn memory_that_lacks_rows_reads_them_again() {
     let (is_repaired, mut client) = report(
         "unknown_claim",
         "",
@@ -180,7 +180,7 @@ fn memory_that_knows_less_than_the_rows_is_read_anew() {
     assert!(is_repaired);
     assert_eq!(client.value::<i64>("SELECT running FROM queue.stats"), 1);
 
-    // All jobs were claimed: the lane has been read to its end.
+    // All jobs were claimed, so the lane has been read to its end.
     let (is_repaired, mut client) = report(
         "unreachable",
         "SELECT queue.complete(id) FROM queue.claim('q', 10)",
@@ -209,7 +209,7 @@ fn memory_that_knows_less_than_the_rows_is_read_anew() {
 }
 
 #[test]
-fn what_is_left_behind_or_missing_beside_the_jobs_is_reported() {
+fn orphaned_and_missing_rows_beside_the_jobs_are_reported() {
     for (name, before, sql) in [
         (
             "leftover",
@@ -260,7 +260,7 @@ fn a_trigger_that_is_switched_off_is_reported() {
 }
 
 #[test]
-fn what_the_transaction_itself_has_done_is_no_fault() {
+fn changes_of_the_transaction_itself_are_not_reported() {
     let (_database, mut client) = known();
     client.enqueue("q");
     client.run("BEGIN");
@@ -277,9 +277,9 @@ fn what_the_transaction_itself_has_done_is_no_fault() {
     client.run("ROLLBACK");
 }
 
-/// Memory forgets purged jobs before the commit. A rollback makes memory read the rows again.
+/// Memory forgets purged jobs before the commit. After a rollback it reads the rows again.
 #[test]
-fn what_an_open_transaction_purges_is_no_fault() {
+fn a_purge_of_an_open_transaction_is_not_reported() {
     let (database, mut client) = known();
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20}'))");
     // Memory has read the lane.
@@ -294,7 +294,7 @@ fn what_an_open_transaction_purges_is_no_fault() {
 }
 
 #[test]
-fn it_keeps_no_lock_and_no_id() {
+fn check_keeps_no_lock_and_no_transaction_id() {
     let (_database, mut client) = known();
     client.enqueue("q");
     client.run("BEGIN");
@@ -306,7 +306,7 @@ fn it_keeps_no_lock_and_no_id() {
     client.run("COMMIT");
 }
 
-/// Sessions that do everything to jobs until this time, in a database whose segments turn quickly.
+/// Does everything to jobs until this time, in a database whose segments turn quickly.
 fn load(cluster: &Cluster, until: Instant, seed: i64) {
     let mut client = cluster.connect_to("app");
     let mut n = seed;
@@ -330,7 +330,7 @@ fn load(cluster: &Cluster, until: Instant, seed: i64) {
             }
         };
         if client.batch_execute(statement).is_err() {
-            // Another session was faster.
+            // Another session has changed the job first.
             let _ = client.batch_execute("ROLLBACK");
         }
     }
@@ -377,7 +377,7 @@ fn in_the_middle_of_a_move_or_a_claim_nothing_is_reported() {
                 if point == "count.begun" {
                     other.run("SELECT queue.adopt()");
                 }
-                // This thread does not learn that the test has failed, so it stops by itself.
+                // This thread does not learn that the test has failed, so it ends by itself.
                 let until = Instant::now() + Duration::from_secs(60);
                 while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
                     other.run("SELECT FROM queue.maintain()");
@@ -394,7 +394,7 @@ fn in_the_middle_of_a_move_or_a_claim_nothing_is_reported() {
 }
 
 #[test]
-fn a_retried_job_is_there_once_while_its_segment_is_copied() {
+fn a_retried_job_is_shown_once_while_its_segment_is_copied() {
     let (_cluster, mut client) =
         Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.switch_worker_off();
@@ -403,7 +403,7 @@ fn a_retried_job_is_there_once_while_its_segment_is_copied() {
     let job = client.enqueue("q");
     client.run("SELECT queue.fail(id, 'oh') FROM queue.claim('q')");
     client.run(&format!("SELECT queue.retry({job}); SELECT queue.reschedule({job}, now() + interval '1 hour')"));
-    // More than one transaction copies.
+    // The segment is so large that its copy takes several transactions.
     client.pass_through("q", 5000);
     let mut halves = 0;
     client.maintain_until("EXISTS (SELECT FROM queue_internal.segment_log WHERE segment = 0 AND state = 'c')");
@@ -441,7 +441,7 @@ fn a_dormant_database_is_not_checked() {
 }
 
 #[test]
-fn a_standby_is_checked_too_and_finds_what_its_primary_finds() {
+fn a_check_on_a_standby_finds_the_faults_of_its_primary() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{100000}'))");
@@ -461,7 +461,7 @@ fn a_standby_is_checked_too_and_finds_what_its_primary_finds() {
     let here = names(said(&mut client, ""));
     assert!(here.contains(&"orphan_successor".to_owned()), "{here:?}");
     assert_eq!(names(said(&mut there, "")), here);
-    // The standby is a primary now.
+    // The former standby can repair.
     standby.promote();
     assert!(said(&mut there, "repair => true").contains(&("orphan_successor".to_owned(), Some(160_000_000), true)));
 }

@@ -1,4 +1,4 @@
-//! `queue.doctor()` finds each real problem, names its cause, and reports ok when it is over.
+//! `queue.doctor()` finds each real problem, names its cause, and reports ok when the problem is over.
 
 use crate::shared::*;
 
@@ -84,7 +84,7 @@ fn wait_for(client: &mut Client, name: &str, is_it: impl Fn(&Finding) -> bool) -
     }
 }
 
-/// With little patience a session reports within a second what others report after minutes.
+/// Makes a session report within a second what other sessions report after minutes.
 pub fn impatient(mut client: Client) -> Client {
     client.run("SET pg_queue.patience = '1s'");
     client
@@ -102,7 +102,7 @@ fn all_is_well_on_a_fresh_server() {
 }
 
 #[test]
-fn looking_leaves_nothing_behind_in_any_transaction() {
+fn doctor_leaves_nothing_behind_in_any_transaction() {
     let database = Database::new();
     let mut client = database.connect();
     for begin in [
@@ -132,7 +132,7 @@ fn looking_leaves_nothing_behind_in_any_transaction() {
 }
 
 #[test]
-fn a_library_that_was_not_preloaded_or_is_of_another_version() {
+fn the_doctor_reports_a_library_that_is_not_preloaded_or_has_another_version() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     for (version, advice) in [("0.1.9", "ALTER EXTENSION pg_queue UPDATE"), ("99.0.0", "Install the library")] {
         client.run(&format!("UPDATE pg_extension SET extversion = '{version}' WHERE extname = 'pg_queue'"));
@@ -160,7 +160,7 @@ fn a_library_that_was_not_preloaded_or_is_of_another_version() {
 }
 
 #[test]
-fn no_launcher() {
+fn the_doctor_reports_a_missing_launcher() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
     until_well(&mut client, "launcher");
     // The postmaster starts it again after a second.
@@ -170,7 +170,7 @@ fn no_launcher() {
 }
 
 #[test]
-fn a_worker_that_is_off_stuck_or_failing() {
+fn the_doctor_reports_a_worker_that_is_off_stuck_or_failing() {
     let cluster = Cluster::new().start();
     let mut client = impatient(cluster.create_database("app"));
     create(&mut client, "q", "");
@@ -183,14 +183,14 @@ fn a_worker_that_is_off_stuck_or_failing() {
     until_well(&mut client, "worker");
 
     let pid: i32 = client.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'");
-    // The worker always has something to do soon.
+    // With these jobs the worker always has something to do soon.
     client.run("SELECT queue.enqueue('q', delay => make_interval(secs => n)) FROM generate_series(0.5, 60, 0.5) AS n");
     cluster.signal("STOP", pid);
     until_ill(&mut client, "worker", &[&pid.to_string(), "silent"]);
     cluster.signal("CONT", pid);
     until_well(&mut client, "worker");
 
-    // The worker gives up on a lock after two seconds, and its duty fails. No test session waits.
+    // The worker gives up on a lock after two seconds, so its duty fails. The test's own session waits longer.
     let mut other = cluster.connect_to("app");
     other.run("BEGIN; LOCK TABLE queue_internal.attempt_0");
     client.run("SET lock_timeout = '1min'");
@@ -205,7 +205,7 @@ fn a_worker_that_is_off_stuck_or_failing() {
 }
 
 #[test]
-fn no_slot_for_a_worker() {
+fn the_doctor_reports_a_database_without_a_slot_for_its_worker() {
     // The launchers of pg_queue and of logical replication take one slot each.
     let (cluster, mut first) = Cluster::new().conf("max_worker_processes = 3").start_with_database("first");
     until_well(&mut first, "worker");
@@ -220,7 +220,7 @@ fn no_slot_for_a_worker() {
 }
 
 #[test]
-fn tables_that_are_written_by_sql() {
+fn the_doctor_reports_tables_that_were_written_by_sql() {
     let database = Database::new();
     let mut client = database.connect();
     let mut other = database.connect();
@@ -235,7 +235,7 @@ fn tables_that_are_written_by_sql() {
 }
 
 #[test]
-fn memory_that_is_nearly_full() {
+fn the_doctor_reports_nearly_full_memory() {
     let settings =
         ["pg_queue.max_running = 10", "pg_queue.max_keys = 10", "pg_queue.max_lanes = 2", "pg_queue.max_databases = 2"];
     let (cluster, mut client) = settings.into_iter().fold(Cluster::new(), Cluster::conf).start_with_database("app");
@@ -282,7 +282,7 @@ fn turn(client: &mut Client) {
     assert!(turns(client), "the ring is full");
 }
 
-/// As `turn`, but returns false if no segment is free.
+/// Does what `turn` does, but returns false if no segment is free.
 fn turns(client: &mut Client) -> bool {
     const OPEN: &str = "SELECT max(generation) FROM queue_internal.segment_log WHERE state = 'o' AND segment < 8";
     let before: i64 = client.value(OPEN);
@@ -296,7 +296,7 @@ fn turns(client: &mut Client) -> bool {
 }
 
 #[test]
-fn segments_that_somebody_is_in_the_way_of() {
+fn the_doctor_names_sessions_that_hold_up_segments() {
     let settings = ["pg_queue.segment_rows = 1000", "pg_queue.segment_age = '1s'", "pg_queue.reclaim_delay = 0"];
     let cluster = settings.into_iter().fold(Cluster::new(), Cluster::conf).start();
     let mut client = impatient(cluster.create_database("app"));
@@ -304,7 +304,7 @@ fn segments_that_somebody_is_in_the_way_of() {
     let mut other = cluster.connect_to("app");
     let pid = other.pid().to_string();
 
-    // A session reads.
+    // A session reads a segment.
     other.run("BEGIN; SELECT FROM queue_internal.claim_0 LIMIT 1");
     turn(&mut client);
     let words = ["Segment 0", "waiting to be emptied", &pid, "SELECT FROM queue_internal.claim_0"];
@@ -312,7 +312,7 @@ fn segments_that_somebody_is_in_the_way_of() {
     other.run("COMMIT");
     until_well(&mut client, "segments");
 
-    // A session dumps.
+    // A session holds a lock as a dump does.
     other.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
     turn(&mut client);
     until_ill(&mut client, "segments", &["waiting to be emptied", &pid, "LOCK TABLE pg_extension"]);
@@ -328,7 +328,7 @@ fn segments_that_somebody_is_in_the_way_of() {
     until_well(&mut client, "segments");
     client.run("SELECT queue.alter('q', retention => '0')");
 
-    // A session has enqueued into all of them and stays open.
+    // An open transaction has enqueued into all segments.
     other.run("BEGIN");
     // The number of turns depends on how often the ring turns by itself.
     loop {
@@ -350,7 +350,7 @@ fn segments_that_somebody_is_in_the_way_of() {
 }
 
 #[test]
-fn leases_and_schedules_that_nobody_minds() {
+fn the_doctor_reports_overdue_leases_and_schedules() {
     let database = Database::without_worker();
     let mut client = impatient(database.connect());
     create(&mut client, "q", "");
@@ -367,7 +367,7 @@ fn leases_and_schedules_that_nobody_minds() {
 }
 
 #[test]
-fn transactions_that_stay_open() {
+fn the_doctor_reports_transactions_that_stay_open() {
     let cluster = Cluster::with(&["wal_level = logical", "max_prepared_transactions = 2"]).start();
     let mut client = impatient(cluster.create_database("app"));
     create(&mut client, "q", "");
@@ -383,7 +383,7 @@ fn transactions_that_stay_open() {
     other.run("BEGIN; SELECT queue.enqueue('q'); PREPARE TRANSACTION 'forgotten'");
     let hint = until_ill(&mut client, "prepared", &["'forgotten' of postgres holds jobs"]);
     assert!(hint.contains("ROLLBACK PREPARED"), "{hint}");
-    // After twelve times the patience.
+    // The transactions stay open for more than twelve times the patience.
     other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
     let pid = format!("Process {} of postgres", other.pid());
     let mut visitor = visitor(&cluster, &mut client);
@@ -400,14 +400,14 @@ fn transactions_that_stay_open() {
     until_well(&mut client, "xmin_horizon");
 }
 
-/// A role with observe, and nothing else.
+/// Connects as a role that may only observe.
 fn visitor(cluster: &Cluster, client: &mut Client) -> Client {
     client.run("CREATE ROLE visitor LOGIN; SELECT queue.grant('*', 'visitor', 'observe')");
     impatient(cluster.connect_as("app", "visitor"))
 }
 
 #[test]
-fn roles_that_are_gone() {
+fn the_doctor_reports_roles_that_do_not_exist_any_more() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('q'); CREATE ROLE leaver; SELECT queue.grant('q', 'leaver', 'consume')");
     assert!(finding(&mut client, "roles").is_ok);
@@ -419,7 +419,7 @@ fn roles_that_are_gone() {
 }
 
 #[test]
-fn a_visitor_sees_nearly_all_of_it() {
+fn a_role_with_observe_sees_nearly_all_checks() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     wait::until_true("all is well", || findings(&mut client).iter().all(|f| f.is_ok));
     let mut visitor = visitor(&cluster, &mut client);
@@ -433,7 +433,7 @@ fn a_visitor_sees_nearly_all_of_it() {
 }
 
 #[test]
-fn storage_settings_that_were_changed() {
+fn the_doctor_reports_changed_storage_settings() {
     let database = Database::new();
     let mut client = database.connect();
     until_well(&mut client, "autovacuum");
@@ -446,7 +446,7 @@ fn storage_settings_that_were_changed() {
 }
 
 #[test]
-fn a_server_without_autovacuum_whose_rows_grow_old() {
+fn the_doctor_reports_a_server_without_autovacuum_and_old_rows() {
     let (cluster, mut client) =
         Cluster::with(&["autovacuum = off", "autovacuum_freeze_max_age = 100000"]).start_with_database("app");
     until_ill(&mut client, "autovacuum", &["switched off"]);
@@ -469,11 +469,11 @@ fn a_server_without_autovacuum_whose_rows_grow_old() {
 }
 
 #[test]
-fn plans_that_are_compiled() {
+fn the_doctor_reports_settings_under_which_plans_are_compiled() {
     let mut client = server().connect_to("app");
     until_well(&mut client, "jit");
     client.run("SET jit_above_cost = 100");
-    // A server without LLVM compiles nothing, at any cost.
+    // A server without LLVM never compiles plans.
     if !client.value::<bool>("SELECT pg_jit_available()") {
         return assert!(finding(&mut client, "jit").is_ok);
     }
@@ -484,7 +484,7 @@ fn plans_that_are_compiled() {
 }
 
 #[test]
-fn a_standby_is_looked_at_as_well() {
+fn the_doctor_works_on_a_standby() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT queue.enqueue('q')");

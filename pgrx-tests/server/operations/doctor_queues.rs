@@ -1,4 +1,4 @@
-//! What `queue.doctor()` finds in queues, topics and schedules.
+//! Problems of queues, topics and schedules that `queue.doctor()` finds.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use crate::operations::doctor::{finding, impatient, until_ill, until_well};
 use crate::shared::*;
 
 #[test]
-fn schedules_whose_jobs_all_die() {
+fn the_doctor_reports_schedules_whose_jobs_all_die() {
     let (_database, mut client) =
         Database::without_worker().with_queue("reports", "max_attempts => 1, dead_retention => '1 day'");
     create(&mut client, "late", "");
@@ -34,14 +34,14 @@ fn schedules_whose_jobs_all_die() {
     let hint =
         until_ill(&mut client, "schedules", &["The last 3 jobs of \"nightly\", of queue \"reports\", have died."]);
     assert!(hint.contains("queue.errors"));
-    // The next slot is about to come.
+    // The next slot comes.
     fire(&mut client);
     until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
     client.run("SELECT queue.pause_schedule('nightly')");
     until_well(&mut client, "schedules");
     client.run("SELECT queue.resume_schedule('nightly')");
     until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
-    // One completed job is enough, also one that was dead.
+    // One completed job is enough, even if it was dead before.
     client.run("SELECT queue.complete(id) FROM queue.claim('reports', 100)");
     until_well(&mut client, "schedules");
     end(&mut client, die);
@@ -55,10 +55,10 @@ fn schedules_whose_jobs_all_die() {
     until_well(&mut client, "schedules");
 }
 
-/// Zones and years in which the library's data may differ from the server's. The expected result is computed from the
-/// server's data, for schedules at noon.
+/// Zones and years in which the library's data may differ from the server's. The test computes the expected result from
+/// the server's data, with schedules at noon.
 #[test]
-fn time_zones_that_postgres_knows_otherwise() {
+fn the_doctor_reports_time_zones_that_differ_from_those_of_postgres() {
     let database = Database::without_worker();
     let mut client = impatient(database.connect());
     create(&mut client, "q", "");
@@ -102,7 +102,7 @@ fn time_zones_that_postgres_knows_otherwise() {
 }
 
 #[test]
-fn jobs_that_nobody_claims() {
+fn the_doctor_reports_jobs_that_no_worker_claims() {
     let database = Database::new();
     let mut client = impatient(database.connect());
     create(&mut client, "idle", "");
@@ -122,7 +122,7 @@ fn jobs_that_nobody_claims() {
 }
 
 #[test]
-fn jobs_that_expire() {
+fn the_doctor_reports_queues_whose_jobs_expire() {
     let database = Database::new();
     let mut client = impatient(database.connect());
     create(&mut client, "q", "");
@@ -137,7 +137,7 @@ fn jobs_that_expire() {
 }
 
 #[test]
-fn dead_jobs_that_pile_up() {
+fn the_doctor_reports_dead_jobs_that_pile_up() {
     let (_database, mut client) = Database::new().with_queue("q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
     client
@@ -153,7 +153,7 @@ fn dead_jobs_that_pile_up() {
 }
 
 #[test]
-fn jobs_that_wait_for_dead_ones() {
+fn the_doctor_reports_jobs_that_wait_for_dead_ones() {
     let database = Database::new();
     let mut client = impatient(database.connect());
     create(&mut client, "q", "max_attempts => 1");
@@ -170,7 +170,7 @@ fn jobs_that_wait_for_dead_ones() {
             "SELECT queue.enqueue('{queue}', after => '{{{job}}}', upon => '{upon}') FROM generate_series(1, {many})"
         ));
     }
-    // The job waits for both, and one of them has completed.
+    // The job waits for two predecessors. One of them has completed.
     client.run(&format!("SELECT queue.enqueue('other', after => '{{{}, {}}}')", jobs[0], jobs[2]));
     until_well(&mut client, "held");
     client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q', 2); SELECT queue.complete(id) FROM queue.claim('q')");
@@ -192,7 +192,7 @@ fn jobs_that_wait_for_dead_ones() {
 }
 
 #[test]
-fn topics_that_nobody_gets_anything_of() {
+fn the_doctor_reports_topics_without_subscribers() {
     let database = Database::new();
     let mut client = impatient(database.connect());
     create(&mut client, "q", "");
@@ -210,7 +210,7 @@ fn topics_that_nobody_gets_anything_of() {
     assert!(hint.contains("queue.bind"), "{hint}");
     client.run("SELECT queue.bind('alone', 'q')");
     until_well(&mut client, "topics");
-    // A subscriber that stays paused. Another queue may stay paused.
+    // A subscriber that stays paused is a problem. Another queue may stay paused.
     client.run("SELECT queue.pause('q'), queue.pause('other'), queue.enqueue('other')");
     client.run("SELECT FROM queue.publish('bound', key => 'a')");
     let words = ["Queue \"q\" is paused, has had a ready job for", "still gets the events of topic \"bound\""];
@@ -219,6 +219,6 @@ fn topics_that_nobody_gets_anything_of() {
     client.run("SELECT queue.unbind('bound', 'q'), queue.unbind('alone', 'q'), queue.drop('alone')");
     let hint = until_ill(&mut client, "topics", &["No queue is bound to topic \"bound\", and no queue got 1 events"]);
     assert!(hint.contains("or drop the topic"), "{hint}");
-    // The problem is over when nothing has been published for a while.
+    // The problem is over once nothing has been published for a while.
     until_well(&mut client, "topics");
 }

@@ -1,5 +1,5 @@
-//! Pages of jobs, search, groups of errors, activity, and verbs for many: each agrees with the views, reads no more
-//! than documented, and shows no queue that the user may not observe.
+//! Pages of jobs, search, groups of errors, activity, and verbs for many jobs. Each agrees with the views, reads no
+//! more than documented, and shows no queue that the user may not observe.
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
@@ -34,7 +34,7 @@ pub fn varied(client: &mut Client) {
     }
 }
 
-/// All jobs of a state, page by page.
+/// Returns all jobs of a state, page by page.
 fn pages(client: &mut Client, state: &str, size: i32, mut between: impl FnMut(&mut Client)) -> Vec<i64> {
     let (mut found, mut beyond) = (Vec::new(), "NULL".to_owned());
     loop {
@@ -73,7 +73,7 @@ fn assert_lists_are_the_view(client: &mut Client) {
         for size in [1, 3, 100] {
             let found = pages(client, state, size, |_| {});
             if matches!(state, "scheduled" | "retrying") {
-                // Jobs of the same moment are in the order of their rows.
+                // Jobs with the same time come in the order of their rows.
                 assert_eq!(found.iter().collect::<BTreeSet<_>>(), expected.iter().collect(), "{state}");
                 assert_eq!(found.len(), expected.len(), "{state}");
             } else {
@@ -101,8 +101,8 @@ fn assert_lists_are_the_view(client: &mut Client) {
     assert_eq!(by_job, viewed);
 }
 
-/// Moves ended jobs to history. Jobs that end immediately leave almost nothing living in the open segment. Only then
-/// may its age close it.
+/// Moves ended jobs to history. Jobs that end immediately leave almost no living jobs in the open segment. Otherwise
+/// its age could not close it.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.pass_through("filler", 3000);
@@ -123,7 +123,7 @@ fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_st
     varied(&mut client);
     client.run("SELECT FROM queue.maintain()");
     assert_lists_are_the_view(&mut client);
-    // Jobs move to history between two pages: none is left out.
+    // Jobs move to history between two pages. None is left out.
     let dead = by_view(&mut client, "dead", "job_id");
     let mut is_first = true;
     let found = pages(&mut client, "dead", 2, |client| {
@@ -165,7 +165,7 @@ fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_st
 }
 
 #[test]
-fn a_page_neither_repeats_nor_skips_what_stays_while_others_come_and_go() {
+fn pages_neither_repeat_nor_skip_jobs_while_others_are_added_and_removed() {
     let (_database, mut client) = Database::without_worker().with_queue("q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{60}'))");
     client.work_off("q", 30);
@@ -184,14 +184,14 @@ fn a_page_neither_repeats_nor_skips_what_stays_while_others_come_and_go() {
 }
 
 #[test]
-fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
+fn a_search_reads_no_more_rows_than_it_reports_and_can_be_continued() {
     let (_database, mut client) = Database::without_worker().with_queue("q", "");
     create(&mut client, "crowd", "");
     client.run("SELECT queue.enqueue('q', '{\"n\": 1}')");
     let id = client.claim("q");
     client.run(&format!("SELECT queue.complete({id})"));
     client.pass_through("crowd", 45_000);
-    // The job lies behind jobs of other queues. Each call reads a share of these.
+    // The job lies behind jobs of other queues. Each call reads a part of them.
     let (mut beyond, mut calls) = ("NULL".to_owned(), 0);
     loop {
         let sql = format!(
@@ -214,7 +214,7 @@ fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
     assert_eq!(found, "300 300");
     let flow = client.value::<i64>("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}]')");
     assert_eq!(client.value::<i64>("SELECT job_id FROM queue.search('q', '$.is_flow', '{held,ready}')"), flow);
-    // A position gives no access: it only says where to read.
+    // A position gives no access, because it only says where to read.
     for (beyond, code) in [("1", "22023"), ("{}", "22023"), ("{\"state\": 1, \"at\": 2}", "22023")] {
         client.refused(&format!("SELECT queue.search('q', states => '{{dead}}', beyond => '{beyond}')"), code);
     }
@@ -239,7 +239,7 @@ fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
 }
 
 #[test]
-fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
+fn nothing_is_shown_of_a_queue_that_the_role_may_not_observe() {
     let database = Database::without_worker();
     let mut client = database.connect();
     varied(&mut client);
@@ -261,7 +261,7 @@ fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
     let all = "queue.error_groups() WHERE queue_name = 'q'";
     assert_eq!(client.count(&format!("SELECT FROM {all}")), 0);
     assert_eq!(client.count("SELECT FROM queue.activity() WHERE queue_name <> 'other'"), 0);
-    // Verbs change none of them, also beside a job of a queue that the role manages.
+    // Verbs change none of them, even if the call also names a job of a queue that the role manages.
     let theirs =
         client.value::<i64>("SELECT min(job_id) FROM queue.jobs WHERE queue_name = 'other' AND state = 'ready'");
     for verb in ["cancel_many($)", "retry_many($)", "reprioritize_many($, 1)", "reschedule_many($, now())"] {
@@ -287,7 +287,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     let database = Database::without_worker();
     let mut client = database.connect();
     varied(&mut client);
-    // How often a verb gives each answer for the jobs of a search.
+    // Returns a statement that counts the answers of a verb for the jobs of a search.
     let answers = |verb: &str, found: &str, rest: &str| {
         format!(
             "SELECT concat_ws(' ', outcome, count(*)) FROM queue.{verb}(ARRAY(SELECT job_id
@@ -324,7 +324,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
         assert_eq!(found, refused, "{verb}: {states:?}");
         client.run("ROLLBACK");
     }
-    // In an open transaction, rolled back, and committed.
+    // The verb runs in a transaction that is rolled back, and in one that commits.
     client.run("BEGIN");
     assert_eq!(client.column::<String>(&bad), ["retried 3"]);
     assert_eq!(client.column::<String>(&bad), [""; 0]);
@@ -332,7 +332,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     assert_eq!(by_view(&mut client, "dead", "job_id").len(), 7);
     assert_eq!(client.column::<String>(&bad), ["retried 3"]);
     assert_eq!(by_view(&mut client, "dead", "job_id").len(), 4);
-    // In parts, each starting behind the previous one.
+    // The search returns the jobs in parts. Each part begins behind the previous one.
     let (mut parts, mut beyond) = (Vec::new(), "NULL".to_owned());
     loop {
         let sql = format!(
@@ -353,7 +353,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'scheduled' AND priority = 5"), 3);
     let again = answers("retry_many", "states => '{retrying,cancelled}'", "");
     assert_eq!(client.column::<String>(&again), ["retried 24"]);
-    // Jobs of another transaction stay as they are, and the answer says so.
+    // Jobs that another transaction holds stay as they are, and the answer says so.
     let mut other = database.connect();
     other.run("BEGIN");
     let taken = other.claim("q");
@@ -368,7 +368,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready' AND priority = 7"), ready.len() - 1);
     client.refused("SELECT queue.search('q', max_jobs => 0)", "22023");
     client.refused("SELECT queue.search('nowhere')", "42704");
-    // Workers of running jobs are asked to stop, or lose the jobs.
+    // Workers of running jobs are asked to stop, or they lose their jobs.
     let running = by_view(&mut client, "running", "job_id");
     let stop = answers("cancel_many", "states => '{running}'", "");
     assert_eq!(client.column::<String>(&stop), ["cancelling 7"]);
@@ -379,7 +379,7 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
 }
 
 #[test]
-fn more_than_fit_into_memory_are_changed_in_several_transactions() {
+fn more_jobs_than_fit_into_memory_are_changed_in_several_transactions() {
     let cluster = Cluster::with(&["pg_queue.max_running = 200", "pg_queue.worker = off"]).start();
     let mut client = cluster.create_database_with("app", "");
     create(&mut client, "q", "");
@@ -410,7 +410,7 @@ fn more_than_fit_into_memory_are_changed_in_several_transactions() {
                 );
             }
             assert!(full.len() < left.len(), "{verb}: a transaction has place for some");
-            // The same transaction has no room, and the next one has.
+            // The same transaction has no room for the others. The next one has.
             if !full.is_empty() {
                 let again = client.query(&sql, &[&full]).unwrap();
                 assert!(again.iter().all(|row| row.get::<_, &str>(1) == "full"), "{verb}");

@@ -1,8 +1,9 @@
-//! `queue.load` measures the work of workers from the first job, over restarts, and says what the limits allow.
+//! `queue.load` measures the work of workers from the first job, even over restarts, and says how many workers the
+//! limits allow.
 
 use crate::shared::*;
 
-/// A column of a queue's row, or of the sum over its stages.
+/// Returns a column of a queue's row, or of the sum over its stages.
 fn load(client: &mut Client, queue: &str, column: &str) -> Option<f64> {
     client.value(&format!("SELECT ({column})::float8 FROM queue.load('{queue}')"))
 }
@@ -15,7 +16,7 @@ fn needed(client: &mut Client, queue: &str) -> f64 {
     load(client, queue, "sum(needed)").unwrap()
 }
 
-/// A database that memory has counted, so that minutes are known from the first job.
+/// Returns a database that memory has counted, so that minutes are known from the first job.
 fn counted() -> (Database, Client) {
     let (database, mut client) = Database::new().with_queue("idle", "");
     // A lane without jobs is not counted.
@@ -35,7 +36,7 @@ fn work(client: &mut Client, queue: &str, jobs: i64, ended: i64) {
 }
 
 #[test]
-fn it_says_what_waits_and_how_long_jobs_run() {
+fn load_shows_the_backlog_and_how_long_jobs_run() {
     let (_database, mut client) = counted();
     create(&mut client, "q", "");
     assert_eq!(needed(&mut client, "q"), 0.0);
@@ -76,7 +77,7 @@ fn a_run_within_one_transaction_counts_and_so_does_a_failed_one() {
         let mean = run_mean(&mut client, "q").unwrap();
         assert!((0.3..1.0).contains(&mean), "{mean}");
     }
-    // A released attempt took a worker's time, and no job has ended.
+    // A released attempt has taken a worker's time, although no job has ended.
     client.run("SELECT queue.enqueue('other')");
     client.run("SELECT queue.release(id) FROM queue.claim('other')");
     assert_eq!(run_mean(&mut client, "other"), None);
@@ -84,7 +85,7 @@ fn a_run_within_one_transaction_counts_and_so_does_a_failed_one() {
 }
 
 #[test]
-fn limits_and_pauses_bound_it() {
+fn limits_and_pauses_bound_the_number_of_needed_workers() {
     let (_database, mut client) = counted();
     create(&mut client, "q", "");
     create(&mut client, "staged", "stages => '{a, b}'");
@@ -141,7 +142,7 @@ fn jobs_that_last_longer_than_the_mean_keep_their_workers() {
 }
 
 #[test]
-fn it_goes_on_over_a_crash_with_the_time_of_the_claim() {
+fn load_goes_on_over_a_crash_with_the_time_of_the_claim() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 hour'");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, '{50}'))");

@@ -1,9 +1,9 @@
-//! Monitoring answers while a session has locked a table, without the parts that cannot be read.
+//! While a session holds a lock on a table, monitoring answers without the parts that cannot be read.
 
 use crate::shared::*;
 
-/// The reads of monitoring. A role with observe on all queues runs each, in a session from before the lock and in a new
-/// one.
+/// The queries of monitoring. A role that may observe all queues runs each in a session from before the lock and in a
+/// new one.
 const READS: [&str; 6] = [
     "SELECT count(*) FROM queue.metrics()",
     "SELECT count(*) FROM queue.storage",
@@ -39,7 +39,7 @@ fn slow(client: &mut Client, what: &str) -> Vec<String> {
 }
 
 #[test]
-fn metrics_views_and_doctor_answer_whatever_table_is_locked() {
+fn metrics_views_and_doctor_answer_while_any_table_is_locked() {
     let database = Database::new();
     let mut client = database.connect();
     fill(&mut client);
@@ -62,7 +62,7 @@ fn metrics_views_and_doctor_answer_whatever_table_is_locked() {
     slow(&mut old, "warm up");
     let mut wrong = Vec::new();
     for (n, locked) in tables.iter().chain(&indexes).enumerate() {
-        // A rolled-back change locks an index as REINDEX does.
+        // As REINDEX does, a change that is rolled back later locks an index.
         let lock = if n < tables.len() {
             format!("LOCK TABLE {locked}")
         } else {
@@ -74,7 +74,7 @@ fn metrics_views_and_doctor_answer_whatever_table_is_locked() {
         if n < tables.len() {
             wrong.extend(slow(&mut database.connect(), &format!("{locked}, a new session")));
         }
-        // The parts that do not need the table are shown.
+        // All parts that do not need the table are shown.
         let here = count(&mut old);
         let left: Vec<&String> = all.iter().filter(|name| !here.contains(name)).collect();
         if left.len() > all.len() * 2 / 3 {
@@ -87,7 +87,7 @@ fn metrics_views_and_doctor_answer_whatever_table_is_locked() {
 }
 
 #[test]
-fn the_size_of_a_locked_table_is_null_and_no_sum_lacks_it() {
+fn the_size_of_a_locked_table_is_null_and_no_sum_leaves_it_out() {
     let (database, mut client) = Database::new().with_queue("q", "");
     let mut locker = database.connect();
     locker.run("BEGIN; LOCK TABLE queue_internal.outcome_3");
@@ -116,7 +116,7 @@ fn no_number_is_zero_because_a_table_is_locked() {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_is_read_from_disk() {
+fn figures_that_do_not_fit_into_memory_are_read_from_disk() {
     let (database, mut client) = Database::new().with_queue("q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, ARRAY[5000]))");
     for _ in 0..5 {

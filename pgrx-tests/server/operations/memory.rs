@@ -1,4 +1,4 @@
-//! Memory so small that everything overflows: order and exactness hold, and shortages are reported.
+//! Memory so small that everything overflows. Order and exactness hold, and shortages are reported.
 
 use crate::shared::*;
 
@@ -50,7 +50,7 @@ fn the_order_is_exact_with_more_queues_than_lanes_and_more_jobs_than_memory() {
                 }
                 client.run("COMMIT");
                 if what == 6 {
-                    // The jobs are released.
+                    // These jobs are released and not completed.
                     client.query("SELECT queue.release_many($1)", &[&ids]).unwrap();
                 } else {
                     client.query("SELECT queue.complete_many($1)", &[&ids]).unwrap();
@@ -62,7 +62,7 @@ fn the_order_is_exact_with_more_queues_than_lanes_and_more_jobs_than_memory() {
 }
 
 #[test]
-fn where_too_many_run_a_claim_gets_fewer_and_then_an_error_that_names_the_setting() {
+fn a_claim_beyond_max_running_gets_fewer_jobs_and_then_an_error_that_names_the_setting() {
     let cluster = tiny();
     let mut client = cluster.create_database("app");
     create(&mut client, "q", "");
@@ -76,7 +76,7 @@ fn where_too_many_run_a_claim_gets_fewer_and_then_an_error_that_names_the_settin
     assert!(full.hint.contains("pg_queue.max_running"), "{full:?}");
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 1);
-    // A transaction that ends an attempt has room for the next one only after its commit.
+    // A transaction that ends an attempt has room for the next attempt only after its commit.
     client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '0')", ids[0]));
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 1);
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready'"), 2);
@@ -97,7 +97,7 @@ fn a_purge_needs_room_for_one_job_only() {
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 0);
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
     client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{running:?})"));
-    // Without any room it raises.
+    // If there is no room at all, the purge is an error.
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[5]))");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 3)"), 3);
     client.refused("SELECT queue.purge('q')", "53400");
@@ -133,7 +133,7 @@ fn many_claimers_with_tiny_memory_get_every_job_once() {
                             empty = 0;
                             done.lock().unwrap().extend(rows.iter().map(|row| row.get::<_, i64>(0)));
                         }
-                        // All lanes or all of `running` are in use at this moment.
+                        // At this moment all lanes or all entries of `running` are in use.
                         Err(e) => assert_eq!(error::code(&e), "53400", "seed {seed}: {e:?}"),
                     }
                 }
@@ -159,14 +159,14 @@ fn jobs_that_run_beyond_memory_after_a_restart_with_smaller_limits_are_not_forgo
 
     let mut client = cluster.connect_to("app");
     client.run("SELECT FROM queue.maintain()");
-    // One of each: in memory and beyond it.
+    // One of these attempts is in memory, the other beyond it.
     client.run(&format!("SELECT queue.complete({})", ids[8]));
     client.run(&format!("SELECT queue.complete({})", ids[0]));
     for id in [ids[8], ids[0]] {
         client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     }
     wait::within("all leases have ended", Duration::from_secs(25), || {
-        // A new session, since a session that found memory full retries only after a while.
+        // Each session is new, because a session that found memory full retries only after a while.
         cluster.connect_to("app").run("SELECT FROM queue.maintain()");
         (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready' AND attempt = 2") == 7)
             .then_some(())
@@ -186,7 +186,7 @@ fn refused(client: &mut Client) {
 }
 
 #[test]
-fn one_database_too_many_is_told_so_and_takes_the_place_of_one_that_goes() {
+fn one_database_too_many_gets_an_error_and_then_the_place_of_a_dropped_one() {
     let (cluster, mut one) = Cluster::new().conf("pg_queue.max_databases = 2").start_with_database("one");
     create(&mut one, "q", "");
     let mut two = cluster.create_database("two");
@@ -211,7 +211,7 @@ fn one_database_too_many_is_told_so_and_takes_the_place_of_one_that_goes() {
 }
 
 #[test]
-fn a_heartbeat_of_what_memory_has_no_room_for_tells_the_lease_and_that_it_is_cancelled() {
+fn a_heartbeat_of_an_attempt_beyond_memory_returns_its_lease_and_its_cancellation() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[9]))");
@@ -251,7 +251,7 @@ fn one_role_with_one_queue_cannot_take_all_places() {
         client
     };
 
-    // Any number of sessions and transactions, open and committed.
+    // The greedy role uses several sessions and transactions, open and committed ones.
     let mut greedy: Vec<Client> = (0..4).map(|_| session("greedy")).collect();
     greedy[0].run("BEGIN");
     let first = greedy[0].count("SELECT FROM queue.claim('greedy', 2147483647)");
@@ -259,7 +259,7 @@ fn one_role_with_one_queue_cannot_take_all_places() {
     for client in &mut greedy[1..] {
         client.refused("SELECT FROM queue.claim('greedy')", "53400");
     }
-    // There is room left for the other queue, for the other database, and for a second claim of each.
+    // Another queue and another database still have room, even for a second claim.
     let mut modest = session("modest");
     let other = modest.count("SELECT FROM queue.claim('other', 1000)");
     assert!(other > 20, "{other}");
@@ -267,14 +267,14 @@ fn one_role_with_one_queue_cannot_take_all_places() {
     let foreign_got = foreign.count("SELECT FROM queue.claim('q', 1000)");
     assert!(foreign_got > 20, "{foreign_got}");
     assert!(first + other + foreign_got < 1000);
-    // Ends need no room, and waiting jobs can be cancelled and purged.
+    // Ends need no room. Waiting jobs can be cancelled and purged.
     assert!(owner.value::<i64>("SELECT queue.purge('third')") > 0);
     let running =
         "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'other'
         AND state = 'running'))";
     assert_eq!(owner.value::<i64>(running), other as i64);
 
-    // Rolled back in part and as a whole: the places are free again.
+    // A rollback, in part or as a whole, frees the places again.
     greedy[0].run("ROLLBACK");
     let all = cluster.connect_to("app").count("SELECT FROM queue.claim('greedy', 5000)");
     assert!((800..=first).contains(&all), "{all}");
@@ -289,7 +289,7 @@ fn one_role_with_one_queue_cannot_take_all_places() {
     assert_eq!(greedy[2].count("SELECT FROM queue.claim('greedy', 100)"), 100);
     greedy[1].run("COMMIT");
 
-    // A dropped queue frees its places, and so does a database.
+    // Dropping a queue frees its places, and so does dropping a database.
     owner.run("SELECT queue.drop('greedy', force => true)");
     foreign.run("DROP EXTENSION pg_queue");
     wait::until_true("the places are free", || {
@@ -317,7 +317,7 @@ fn a_worker_without_a_slot_is_woken_when_one_is_free() {
     assert!(q.len() < 100, "{}", q.len());
     client.run("SELECT FROM queue.claim('r', 200)");
     while client.batch_execute("SELECT FROM queue.claim('r', 200)").is_ok() {}
-    // No session can claim another job. Claims that wait sleep.
+    // No session can claim another job. Waiting claims sleep.
     thread::scope(|scope| {
         let mut sleepers = Vec::new();
         for queue in ["r", "q", "r"] {
@@ -330,7 +330,7 @@ fn a_worker_without_a_slot_is_woken_when_one_is_free() {
             wait_asleep(&mut client, pid);
         }
         let begun = std::time::Instant::now();
-        // Room for all: most jobs of the first queue.
+        // The completion of most jobs of the first queue makes room for all.
         client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{:?}::bigint[])", &q[..80]));
         for sleeper in sleepers {
             assert_eq!(sleeper.join().unwrap(), 1);
@@ -340,7 +340,7 @@ fn a_worker_without_a_slot_is_woken_when_one_is_free() {
 }
 
 #[test]
-fn what_a_call_has_completed_is_not_undone_for_want_of_a_place() {
+fn a_claim_without_room_does_not_undo_its_completions() {
     let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_running = 3").start_with_database("app");
     create(&mut client, "q", "");
     fill(&mut client, "q", 6);
@@ -351,7 +351,7 @@ fn what_a_call_has_completed_is_not_undone_for_want_of_a_place() {
 }
 
 #[test]
-fn one_queue_that_has_no_place_does_not_keep_a_claim_from_another() {
+fn a_queue_without_room_does_not_keep_a_claim_from_another_queue() {
     let (_cluster, mut client) = Cluster::new().conf("pg_queue.max_running = 100").start_with_database("app");
     for queue in ["a", "b"] {
         create(&mut client, queue, "");
@@ -381,14 +381,14 @@ fn one_queue_cannot_hold_all_keys() {
     assert!(full.hint.contains("pg_queue.max_keys"), "{full:?}");
     other.run(&keys("other", 1, 20));
     foreign.run(&keys("q", 1, 20));
-    // Undone claims are counted back.
+    // A rollback frees the keys that it undoes.
     greedy.run("ROLLBACK");
     other.run(&format!("BEGIN; SAVEPOINT a; {}; ROLLBACK TO SAVEPOINT a", keys("greedy", 1, 850)));
     greedy.run(&format!("BEGIN; {}; COMMIT", keys("greedy", 1, 850)));
 }
 
 #[test]
-fn the_sessions_of_one_database_cannot_wait_for_so_many_queues_that_no_other_can_be_used() {
+fn sessions_of_one_database_cannot_use_up_the_memory_for_waiting() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.max_lanes = 40", "pg_queue.max_wait = '60 s'"]).start_with_database("app");
     let mut foreign = cluster.create_database("foreign");
@@ -423,7 +423,7 @@ fn the_sessions_of_one_database_cannot_wait_for_so_many_queues_that_no_other_can
 }
 
 #[test]
-fn memory_is_what_the_formula_says() {
+fn shared_memory_has_the_size_of_the_documented_formula() {
     for (lanes, ready, running, keys, databases, connections) in
         [(256, 2048, 65536, 262_144, 16, 100), (32, 512, 1024, 4096, 2, 20), (1024, 512, 65536, 1000, 64, 60)]
     {
@@ -439,7 +439,7 @@ fn memory_is_what_the_formula_says() {
         let size: i64 = cluster
             .connect()
             .value("SELECT sum(allocated_size)::bigint FROM pg_shmem_allocations WHERE name LIKE 'pg_queue%'");
-        // docs/settings.md, with the default of max_rated_groups
+        // The formula of docs/settings.md, with the default of max_rated_groups
         let rated = 30_000;
         let power_of_two = |bytes: u64| i64::try_from(bytes.next_power_of_two()).unwrap();
         let sessions = connections + 40;

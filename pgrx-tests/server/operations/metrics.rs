@@ -1,8 +1,8 @@
-//! `queue.metrics()` agrees with the views, has the format of Prometheus, and its counters never decrease.
+//! `queue.metrics()` agrees with the views and has the format of Prometheus. Its counters never decrease.
 
 use crate::shared::*;
 
-/// The metrics of one queue, of this kind, with their other labels.
+/// Returns the metrics of one queue of this kind, with their other labels.
 fn of_queue(client: &mut Client, queue: &str, kind: &str) -> BTreeMap<String, f64> {
     let sql =
         "SELECT name || (labels - 'queue'), value FROM queue.metrics() WHERE labels ->> 'queue' = $1 AND type = $2";
@@ -45,7 +45,7 @@ fn names_labels_and_types_are_as_prometheus_wants_them() {
     let twice = "SELECT name FROM queue.metrics() GROUP BY name, labels HAVING count(*) > 1
                  UNION ALL SELECT name FROM queue.metrics() GROUP BY name HAVING count(DISTINCT (type, help)) > 1";
     assert_eq!(client.column::<String>(twice), [""; 0]);
-    // A part alone equals that part of the whole.
+    // A metric that is read alone has the same values as in the whole.
     let parts = "SELECT DISTINCT name FROM queue.metrics()";
     for name in client.column::<String>(parts).iter().filter(|name| !name.ends_with("_seconds")) {
         let alone: String = client.value(&format!(
@@ -60,7 +60,7 @@ fn names_labels_and_types_are_as_prometheus_wants_them() {
 }
 
 #[test]
-fn what_is_not_asked_for_is_not_looked_at() {
+fn metrics_that_are_not_requested_are_not_computed() {
     let (_database, mut client) = Database::new().with_queue("q", "");
     let plan: Vec<String> = client.column(
         "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF)
@@ -72,7 +72,7 @@ fn what_is_not_asked_for_is_not_looked_at() {
 }
 
 #[test]
-fn what_is_counted_outlives_restart_and_crash() {
+fn counters_survive_a_restart_and_a_crash() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     busy(&mut client);
@@ -106,7 +106,7 @@ fn what_is_counted_outlives_restart_and_crash() {
     cluster.crash(client.pid());
     let mut client = cluster.connect_to("app");
     assert_eq!(of_queue(&mut client, "q", "counter"), counted);
-    // Counters keep what was in reclaimed segments.
+    // Counters keep the events of reclaimed segments.
     create(&mut client, "filler", "retention => '0'");
     client.pass_through("filler", 2000);
     wait::until_true("its segment is gone", || {
@@ -116,7 +116,7 @@ fn what_is_counted_outlives_restart_and_crash() {
 }
 
 #[test]
-fn a_schedule_that_is_late_and_a_queue_that_is_paused() {
+fn metrics_show_a_late_schedule_and_a_paused_queue() {
     let (_database, mut client) = Database::without_worker().with_queue("q", "");
     client.run("SELECT queue.schedule('quick', 'q', every => '100 ms')");
     client.run("SELECT queue.pause('q')");
@@ -129,7 +129,7 @@ fn a_schedule_that_is_late_and_a_queue_that_is_paused() {
 }
 
 #[test]
-fn a_standby_leaves_out_what_it_would_have_to_count() {
+fn metrics_of_a_standby_leave_out_counts() {
     let cluster = Cluster::new().start();
     busy(&mut cluster.create_database("app"));
     let standby = cluster.standby();

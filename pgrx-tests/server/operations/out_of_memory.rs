@@ -1,4 +1,4 @@
-//! Server processes get no more memory at some point: each call succeeds or fails with 53200, and no other session
+//! At some point server processes get no more memory. Each call succeeds or fails with 53200, and no other session
 //! ends.
 
 use std::os::unix::process::CommandExt as _;
@@ -85,8 +85,8 @@ const MILLIONS: &[&str] = &[
     "SELECT count(*) FROM queue.publish_many('several', array_fill('{\"a\": 1}'::jsonb, ARRAY[1000000]))",
 ];
 
-/// Calls that take memory in many small pieces. They are tried at many limits, so that each piece is once the first
-/// that does not fit.
+/// Calls that take memory in many small pieces. They run with many limits, so that each piece is the first that does
+/// not fit in one of the runs.
 const SMALL_PIECES: &[&str] = &[
     "SELECT count(*) FROM queue.publish_many('several', array_fill('{\"a\": 1}'::jsonb, ARRAY[20000]))",
     "SELECT count(*) FROM queue.enqueue_batch('q', ('[' || repeat('{\"group_key\": \"g\"},', 20000) || '{}]')::jsonb)",
@@ -94,15 +94,15 @@ const SMALL_PIECES: &[&str] = &[
         '{\"complete\":{\"id\":16}}]')::json)",
 ];
 
-/// Limits the address space of the postmaster, and so of all new sessions, to the present size of a session and this
-/// number of bytes more.
+/// Limits the address space of the postmaster, and with it that of all new sessions. The limit is the present size of a
+/// session plus this number of bytes.
 fn limit(cluster: &Cluster, client: &mut Client, more: u64) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid())).expect("a session of this machine");
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("its size");
     let kilobytes: u64 = size.trim().trim_end_matches(" kB").parse().expect("a number");
     let limit = format!("--as={}:", kilobytes * 1024 + more);
     let mut command = Command::new("prlimit");
-    // The account of a process may lower its limits.
+    // The account that owns a process may lower its limits.
     if let Some((uid, gid)) = installation::account() {
         command.uid(uid).gid(gid);
     }
@@ -119,7 +119,7 @@ fn no_call_ends_the_server_however_little_memory_there_is() {
             queue.bind('several', 'other')",
     );
     let mut refused = 0;
-    // From a size that hardly suffices for a session to a size that suffices for most calls.
+    // The limits go from the bare minimum for a session to enough for most calls.
     let small = (14..54).step_by(2).map(|megabytes| (megabytes, SMALL_PIECES));
     for (megabytes, calls) in [(60, CALLS), (250, CALLS), (900, CALLS), (2500, MILLIONS)].into_iter().chain(small) {
         limit(&cluster, &mut admin, megabytes << 20);
@@ -137,7 +137,7 @@ fn no_call_ends_the_server_however_little_memory_there_is() {
                 refused += usize::from(code == "53200");
                 assert!(!["42883", "42601", "42703"].contains(&code), "{call}: {failure:?}");
             }
-            // The session goes on.
+            // The session can still be used.
             client.run("ROLLBACK; SELECT 1");
         }
     }

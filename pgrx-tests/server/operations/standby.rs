@@ -1,11 +1,11 @@
-//! A standby gives the same answers as its primary: for each job, and for each function and view that an observer may
+//! A standby gives the same answers as its primary for each job and for each function and view that an observer may
 //! use.
 
 use crate::operations::listing::{reclaim, varied};
 use crate::shared::*;
 
-/// Queries with the same answer on both, in a fixed order. Only the primary's memory knows when a lease ends, and ages
-/// depend on the moment. A call that lists jobs has a time limit, so its pages are read one by one.
+/// Queries with the same answer on both servers, in a fixed order. Leases are left out, because only the primary's
+/// memory knows their ends, and so are ages. Lists of jobs are read page by page, because each call has a time limit.
 const SAME: [&str; 20] = [
     "SELECT to_jsonb(j) - 'lease_expires_at' FROM queue.jobs AS j ORDER BY job_id",
     "SELECT to_jsonb(k) - 'lease_expires_at' FROM queue.jobs AS j, LATERAL queue.job(j.job_id) AS k ORDER BY j.job_id",
@@ -52,7 +52,7 @@ const SAME: [&str; 20] = [
     "SELECT jsonb_build_array(id, queue_internal.payload_of(id)) FROM queue.attempts ORDER BY id",
 ];
 
-/// Queries about the server itself, or about its memory: they answer.
+/// Queries about the server itself or its memory. They must answer.
 const ANSWERS: [&str; 36] = [
     "queue.text_length('1')",
     "queue_internal.bytes_of('queue_internal.queue')",
@@ -95,7 +95,7 @@ const ANSWERS: [&str; 36] = [
 /// Functions behind the views, and functions that wait, which a standby refuses.
 const OTHERS: [&str; 6] = ["await", "firings", "lease_expires_at", "live", "may_observe", "memory_use"];
 
-/// A thousand jobs, in the logs, moving and in history, with steps, members and everything else.
+/// Makes a thousand jobs in the logs, on the move and in history, with steps, members and everything else.
 fn many(client: &mut Client) {
     varied(client);
     create(client, "bulk", "max_attempts => 3");
@@ -104,7 +104,7 @@ fn many(client: &mut Client) {
         "SELECT queue.schedule('s', 'q', every => '1 day'); SELECT queue.create_topic('t'); \
         SELECT queue.bind('t', 'q', 'order.*')",
     );
-    // One of each kind, over several rounds, so that segments turn between them.
+    // Each round makes one job of each kind. Segments turn between the rounds.
     for round in 0..6 {
         client.run("SELECT count(*) FROM queue.enqueue_many('bulk', array_fill('{\"n\": 1}'::jsonb, ARRAY[120]))");
         client.run(
@@ -143,7 +143,7 @@ fn rows(client: &mut Client, sql: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_standby_tells_of_each_job_what_its_primary_tells() {
+fn a_standby_shows_each_job_as_its_primary_does() {
     let cluster = Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start();
     let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
     many(&mut client);
@@ -167,7 +167,7 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
     for from in ANSWERS {
         there.run(&format!("SELECT * FROM {from}"));
     }
-    // An unknown job is unknown there, too.
+    // An unknown job is also unknown on the standby.
     for sql in ["SELECT * FROM queue.job_steps(999999999983)", "SELECT * FROM queue.inputs(999999999984)"] {
         assert_eq!(there.failure(sql).code, client.failure(sql).code);
     }
@@ -203,7 +203,7 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
     assert_eq!(observers.iter().filter(|name| !tried.contains(*name)).collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
-/// Segments turn once more while a standby reads.
+/// Turns segments once more while a standby reads.
 fn reclaim_more(client: &mut Client) {
     client.pass_through("filler", 3000);
     let newest = "SELECT max(entry) FROM queue_internal.segment_log";

@@ -1,10 +1,10 @@
-//! `queue.stats` agrees with the logs after everything, and costs the same at any depth.
+//! `queue.stats` always agrees with the logs, and its cost does not depend on the number of jobs.
 
 use std::sync::atomic::AtomicI64;
 
 use crate::shared::*;
 
-/// For each queue, the numbers from shared memory, from a walk through the logs, and from the other views.
+/// The numbers of each queue from shared memory, from a walk through the logs, and from the other views.
 const COLUMNS: &str =
     "ready, scheduled, retrying, running, dead, enqueued, claimed, completed, failed, timed_out, died";
 
@@ -22,7 +22,7 @@ fn by_walk(client: &mut Client) -> Vec<String> {
 }
 
 fn by_rows(client: &mut Client) -> Vec<String> {
-    // The plan's compilation would take longer than the rest.
+    // Compiling the plan would take longer than running it.
     client.run("SET jit = off");
     client.column(
         "SELECT concat_ws(' ', queue_name,
@@ -40,8 +40,8 @@ fn by_rows(client: &mut Client) -> Vec<String> {
     )
 }
 
-/// Asserts that all three agree and that memory knows. Only time may change something meanwhile, so a passing
-/// difference is ignored.
+/// Asserts that all three agree and that memory knows its counts. Time alone may change some numbers, so a difference
+/// that passes is ignored.
 #[track_caller]
 fn check(client: &mut Client, when: &str) {
     client.wait_counted();
@@ -58,7 +58,7 @@ fn check(client: &mut Client, when: &str) {
     }
 }
 
-/// The age by memory and by the rows, in seconds.
+/// Returns the age according to memory and according to the rows, in seconds.
 fn ages(client: &mut Client, queue: &str) -> (Option<f64>, Option<f64>) {
     let age = "extract(epoch FROM oldest_ready_age)::float8";
     let row = client
@@ -108,7 +108,7 @@ fn cluster() -> Cluster {
 
 /// If many jobs wait for their time, claims are listed and not looked up one by one.
 #[test]
-fn many_that_wait_for_their_time() {
+fn many_jobs_that_wait_for_their_time_are_counted() {
     let (_database, mut client) = Database::new().with_queue("q", "retention => '-1'");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{2500}'), delay => '1 hour')");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
@@ -117,7 +117,7 @@ fn many_that_wait_for_their_time() {
         .run("SELECT queue.reprioritize(job_id, 9) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id LIMIT 50");
     check(&mut client, "many scheduled");
     assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
-    // A transaction's work counts when it has committed, also for itself.
+    // The work of a transaction counts after its commit, even for itself.
     client.run("BEGIN");
     client.run("SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id DESC LIMIT 7");
     assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
@@ -126,7 +126,7 @@ fn many_that_wait_for_their_time() {
     check(&mut client, "some of them cancelled");
 }
 
-/// Every verb once, and what it counts.
+/// Calls every verb once. Each is counted.
 #[test]
 fn every_verb_counts() {
     let (database, mut client) = Database::new()
@@ -232,7 +232,7 @@ fn prepared_transactions_count_when_they_are_committed() {
     let mut client = cluster.connect();
     client.run("SELECT queue.enqueue('a')");
     client.wait_counted();
-    // Another database's transaction does not matter.
+    // A prepared transaction without jobs does not matter.
     client.run("CREATE TABLE t (); BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'other'");
     client.run("COMMIT PREPARED 'other'");
     assert!(client.is_counted());
@@ -242,7 +242,7 @@ fn prepared_transactions_count_when_they_are_committed() {
         client.run(&format!("{end} PREPARED '{name}'"));
         check(&mut client, end);
     }
-    // Prepared before a crash and committed after it, with a count in between.
+    // A transaction is prepared before a crash and committed after it. A count comes in between.
     client.run("BEGIN; SELECT queue.enqueue('a'); PREPARE TRANSACTION 'three'");
     drop(client);
     cluster.restart_killed();
@@ -254,7 +254,7 @@ fn prepared_transactions_count_when_they_are_committed() {
 }
 
 #[test]
-fn what_sql_wrote_into_the_tables_counts() {
+fn rows_written_by_sql_count() {
     let cluster = cluster();
     let mut client = cluster.connect();
     client.run("SELECT queue.enqueue('a') FROM generate_series(1, 5)");
@@ -270,7 +270,7 @@ fn what_sql_wrote_into_the_tables_counts() {
 
 /// Totals stay when minutes of the rollup, segments and history are deleted.
 #[test]
-fn totals_outlive_everything() {
+fn totals_survive_all_deletions() {
     let cluster = cluster();
     let mut client = cluster.connect();
     create(&mut client, "short", "retention => '0', dead_retention => '0', backoff_base => '0'");
@@ -294,15 +294,15 @@ fn totals_outlive_everything() {
     let sql = "SELECT concat_ws(' ', ready, running, enqueued, claimed, completed, failed, died) FROM queue.stats \
         WHERE queue_name = 'short'";
     assert_eq!(client.value::<String>(sql), "0 0 12000 12000 11880 120 120");
-    // Dead jobs are deleted with their segments, perhaps between the two queries.
+    // Dead jobs are deleted with their segments. That may happen between the two queries.
     wait::within("memory and walk agree", Duration::from_secs(15), || {
         (by_walk(&mut client) == in_memory(&mut client)).then_some(())
     });
 }
 
-/// Cheap at any depth: the cost does not grow with the number of ready or ended jobs.
+/// The cost does not grow with the number of ready or ended jobs.
 #[test]
-fn a_look_reads_next_to_nothing() {
+fn stats_read_few_blocks_however_many_jobs_there_are() {
     let (_database, mut client) = Database::new().with_queue("q", "");
     const JOBS: i64 = 200_000;
     for _ in 0..JOBS / 20_000 {
@@ -328,7 +328,7 @@ fn a_look_reads_next_to_nothing() {
 struct Storm<'a> {
     cluster: &'a Cluster,
     is_over: AtomicBool,
-    /// No session requests a recount any more.
+    /// True once no session requests a recount any more.
     is_calm: AtomicBool,
     waiting: AtomicI64,
 }
@@ -417,7 +417,7 @@ impl Storm<'_> {
         }
     }
 
-    /// Ends connections, requests recounts, and looks.
+    /// Ends connections, requests recounts and reads the counts.
     fn chaos(&self, seed: u64) -> usize {
         let mut random = Random::new(seed);
         let mut client = self.cluster.connect();
@@ -451,8 +451,8 @@ impl Storm<'_> {
         doubts
     }
 
-    /// The last recount ends while the storm goes on: counts that it missed or doubled stay wrong. Returns how often a
-    /// session saw that memory had begun to doubt.
+    /// The last recount ends while the storm goes on, so that missed or doubled counts stay wrong. Returns how often a
+    /// session saw that memory did not know its counts.
     fn run(&self, seed: u64) -> usize {
         self.is_over.store(false, Ordering::Relaxed);
         self.is_calm.store(false, Ordering::Relaxed);
@@ -464,7 +464,7 @@ impl Storm<'_> {
             let chaos = scope.spawn(move || self.chaos(seed + 99));
             thread::sleep(Duration::from_millis(2_500));
             self.is_calm.store(true, Ordering::Relaxed);
-            // Running work may still cause a doubt.
+            // Running work may still invalidate the counts.
             thread::sleep(Duration::from_millis(300));
             self.cluster.connect().wait_counted();
             thread::sleep(Duration::from_millis(500));
@@ -505,7 +505,7 @@ fn a_storm_is_counted_to_the_last_job() {
     assert!(turned > 3, "the ring has not turned: {turned}");
 }
 
-/// A dump has the totals of deleted jobs. A standby counts rows, and knows once it is promoted.
+/// A dump has the totals of deleted jobs. A standby counts rows. It knows the totals once it is promoted.
 #[test]
 fn a_restored_database_and_a_promoted_standby_count() {
     let cluster = cluster();

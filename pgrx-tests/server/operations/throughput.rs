@@ -1,22 +1,22 @@
-//! `queue.throughput`: exact counts and means, percentiles within the histogram's error, pruning.
+//! `queue.throughput`: exact counts and means, percentiles within the histogram's error, pruning of old minutes.
 
 use crate::shared::*;
 
-/// The error that the documentation promises.
+/// The relative error that the documentation promises.
 const ERROR: f64 = 0.016;
 
-/// Adds up a column of the view for a queue.
+/// Returns the sum of a column of the view for a queue.
 fn sum(client: &mut Client, column: &str, queue: &str) -> i64 {
     client
         .value(&format!("SELECT coalesce(sum({column}), 0)::bigint FROM queue.throughput WHERE queue_name = '{queue}'"))
 }
 
-/// Counts in the view, summed over all minutes: enqueued, claimed, completed, failed, timed_out, died.
+/// Returns counts of the view over all minutes: enqueued, claimed, completed, failed, timed_out, died.
 fn counts(client: &mut Client, queue: &str) -> [i64; 6] {
     ["enqueued", "claimed", "completed", "failed", "timed_out", "died"].map(|column| sum(client, column, queue))
 }
 
-/// The same numbers, counted in `queue.attempts`.
+/// Returns the same counts from `queue.attempts`.
 fn counts_of_attempts(client: &mut Client, queue: &str) -> [i64; 6] {
     let mut count = |what: &str| -> i64 {
         client.value(&format!("SELECT {what} FROM queue.attempts AS a WHERE queue_name = '{queue}'"))
@@ -34,23 +34,23 @@ fn counts_of_attempts(client: &mut Client, queue: &str) -> [i64; 6] {
     ]
 }
 
-/// Makes jobs with all outcomes: 12 enqueued.
+/// Enqueues 12 jobs and gives them all outcomes.
 fn busy(client: &mut Client, queue: &str) {
     client.run(&format!("SELECT queue.enqueue('{queue}') FROM generate_series(1, 12)"));
-    // 4 completed.
+    // 4 jobs complete.
     client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}', 4)"));
-    // 2 failed and completed the next time, 1 dead.
+    // 2 jobs fail and complete the next time. 1 job dies.
     client.run(&format!("SELECT queue.fail(id, 'boom', retry_in => '0') FROM queue.claim('{queue}', 2)"));
     client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}', 2)"));
     client.run(&format!("SELECT queue.fail(id, 'boom', fatal => true) FROM queue.claim('{queue}', 1)"));
-    // 1 timed out twice, the second time for good.
+    // One job times out twice, and then is dead.
     for ended in [1, 2] {
         client.run(&format!("SELECT FROM queue.claim('{queue}', lease => '1 millisecond')"));
         client.maintain_until(&format!(
             "(SELECT count(*) = {ended} FROM queue.attempts WHERE queue_name = '{queue}' AND state = 'timed_out')"
         ));
     }
-    // 1 released and cancelled, 1 cancelled by force while it runs, 1 running, 1 waiting.
+    // 1 job is released and cancelled, 1 is cancelled by force while it runs, 1 runs, 1 waits.
     client.run(&format!(
         "SELECT queue.release(id), queue.cancel(job_id) FROM queue.claim('{queue}');
          SELECT queue.cancel(job_id, force => true) FROM queue.claim('{queue}');
@@ -59,7 +59,7 @@ fn busy(client: &mut Client, queue: &str) {
 }
 
 #[test]
-fn counts_are_those_of_the_attempts() {
+fn counts_agree_with_the_attempts() {
     let database = Database::without_worker();
     let mut client = database.connect();
     for queue in ["one", "other", "idle"] {
@@ -121,7 +121,7 @@ fn one_statement_sees_one_state() {
     assert_eq!(counts(&mut client, "q"), [1, 0, 0, 0, 0, 0]);
 }
 
-/// Wait and run times in microseconds: mean, p50, p95, p99 of all events. NaN means none.
+/// Returns wait and run times of all events in microseconds: mean, p50, p95, p99. NaN if there are none.
 fn found(client: &mut Client, queue: &str) -> [[f64; 4]; 2] {
     let times = |times: &str| {
         ["mean", "p50", "p95", "p99"]
@@ -137,7 +137,7 @@ fn found(client: &mut Client, queue: &str) -> [[f64; 4]; 2] {
     [0, 4].map(|first| [0, 1, 2, 3].map(|n| row.get::<_, Option<f64>>(first + n).unwrap_or(f64::NAN)))
 }
 
-/// The same, computed from these exact times.
+/// Computes the same values from these exact times.
 fn expected(mut times: Vec<i64>) -> [f64; 4] {
     times.sort_unstable();
     let of_rank = |q: f64| times[(q * times.len() as f64).ceil() as usize - 1] as f64;
@@ -156,7 +156,7 @@ fn assert_near(found: [f64; 4], expected: [f64; 4]) {
 #[test]
 fn times_are_exact_on_average_and_near_in_percentiles() {
     let (_database, mut client) = Database::without_worker().with_queue("q", "");
-    // Each in its own transaction, so that there is something to measure.
+    // Each event is in its own transaction, so that the times differ from 0.
     for _ in 0..300 {
         client.run("SELECT queue.enqueue('q')");
     }
@@ -189,17 +189,17 @@ fn waiting_begins_when_the_job_is_due() {
     );
     assert_near(found(&mut client, "q")[0], expected(wait.clone()));
 
-    // It is unknown since when a retry without a delay was ready: it is counted and not measured.
+    // It is unknown when a retry without a delay became ready. So the claim is counted, but its wait is not measured.
     client.run("SELECT queue.fail(id, 'boom', retry_in => '0') FROM queue.attempts");
     client.claim("q");
     assert_eq!(sum(&mut client, "claimed", "q"), 2);
     assert_near(found(&mut client, "q")[0], expected(wait));
 }
 
-/// A row of `queue_internal.rollup` of queue `q`: 5 enqueued, 1 run of this number of microseconds (below 64) in the
-/// histogram.
+/// Inserts a row of `queue_internal.rollup` for queue `q`: 5 enqueued jobs, and 1 run of this many microseconds (below
+/// 64) in the histogram.
 fn past(client: &mut Client, minute: &str, us: i64) {
-    // Version, sum, gap, one in the bucket: the format that `Times` documents.
+    // The histogram has the format of `Times`: version, sum, gap, one event in the bucket.
     let gap = if us > 0 { format!("|| '\\x{:02x}'::bytea", us * 2 + 1) } else { String::new() };
     client.run(&format!(
         "INSERT INTO queue_internal.rollup SELECT '{minute}', 1, 5, 1, 1, 0, 0, 0, lane, NULL,
@@ -222,12 +222,12 @@ fn periods_are_those_of_the_session_s_calendar() {
              FROM queue.throughput_by({arguments}) ORDER BY starts_at"
         ))
     };
-    // The day on which summer time begins has 23 hours there.
+    // In Berlin the day on which summer time begins has 23 hours.
     let found = periods("Europe/Berlin", "'1 day'");
     assert_eq!(found, ["2024-03-30 00:00:00+01 5 10", "2024-03-31 00:00:00+01 15 30", "2024-04-01 00:00:00+02 5 60"]);
     assert_eq!(periods("UTC", "'1 day'"), ["2024-03-30 00:00:00+00 10 20", "2024-03-31 00:00:00+00 15 40"]);
     assert_eq!(periods("UTC", "'1 week'"), ["2024-03-25 00:00:00+00 25 30"]);
-    // Hours begin with the hours of local time.
+    // Hours begin at full hours of local time.
     let got = periods("Asia/Kolkata", "since => '2024-03-31 00:00:00+00'");
     assert_eq!(got, ["2024-03-31 06:00:00+05:30 5 30", "2024-04-01 03:00:00+05:30 10 50"]);
 }
@@ -250,7 +250,7 @@ fn old_minutes_are_pruned() {
     assert_eq!(client.value::<i64>(did), 2);
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue_internal.rollup"), 2);
     assert_eq!(sum(&mut client, "enqueued", "q"), 10);
-    // This session does not repeat it within an hour. Another one finds nothing, and needs no transaction id for that.
+    // This session does not repeat the duty within an hour. Another session finds nothing, and needs no transaction id.
     assert_eq!(client.value::<i64>(did), 0);
     let mut other = database.connect();
     let took = "SELECT bool_and(did = 0) AND pg_current_xact_id_if_assigned() IS NULL
@@ -259,7 +259,7 @@ fn old_minutes_are_pruned() {
 }
 
 #[test]
-fn a_dump_has_the_minutes() {
+fn a_dump_contains_the_minutes_of_throughput() {
     let (database, mut client) = Database::without_worker().with_queue("q", "");
     past(&mut client, "2024-03-30 22:59:00+00", 1);
     let dump = server().pg_dump(&["-a", "-t", "queue_internal.rollup", &database.name]);
@@ -267,7 +267,7 @@ fn a_dump_has_the_minutes() {
 }
 
 #[test]
-fn what_is_no_histogram_is_refused() {
+fn an_invalid_histogram_is_refused() {
     let database = Database::without_worker();
     let mut client = database.connect();
     for bad in ["''", "'\\x02'", "'\\x0100ff'"] {

@@ -1,4 +1,4 @@
-//! Upgrades: the script makes an earlier version equal to a fresh installation, and jobs do not notice. Until then the
+//! Upgrades: the script makes an earlier version equal to a fresh installation, and jobs go on. Before that, the
 //! earlier version works with the new library.
 
 use queue_tests::EARLIER;
@@ -6,8 +6,8 @@ use queue_tests::EARLIER;
 use crate::security::permissions::Roles;
 use crate::shared::*;
 
-/// Everything that the extension consists of, one line each: its content, definition, comment and privileges. Names
-/// only, no oids, in the order of the lines.
+/// Everything that the extension consists of, one line each: its content, definition, comment and privileges. The lines
+/// are sorted and have names but no oids.
 const SNAPSHOT: &str = r#"
 WITH member AS (
     SELECT d.classid, d.objid FROM pg_depend AS d
@@ -76,12 +76,12 @@ fn snapshot(client: &mut Client) -> Vec<String> {
     client.column(SNAPSHOT)
 }
 
-/// Replaces the extension of this database by the earlier version.
+/// Replaces the extension of this database with the earlier version.
 fn go_back(database: &Database) {
     database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
 }
 
-/// Everything that the views show of all jobs, except running leases.
+/// Everything that the views show of all jobs, except leases of running jobs.
 const JOBS: &str = "
     SELECT to_jsonb(j) - 'lease_expires_at' || coalesce((
                SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
@@ -115,11 +115,11 @@ fn fill(client: &mut Client) -> i64 {
     running
 }
 
-/// The jobs of `fill` go on as if nothing had happened.
+/// Checks that the jobs of `fill` go on as if nothing had happened.
 fn go_on(client: &mut Client, running: i64) {
     client.run(&format!("SELECT queue.complete({running})"));
     client.refused(&format!("SELECT queue.complete({running})"), "QJ001");
-    // 30 minus 5 completed, 3 failed, 2 dead, 2 cancelled, and the job that has just ended.
+    // Of 30 jobs, 5 have completed, 3 failed, 2 died, 2 were cancelled, and one has just ended.
     let rest = "SELECT id FROM queue.claim('q', 100) WITH ORDINALITY AS c ORDER BY c.ordinality";
     let rest: Vec<i64> = client.column(rest);
     assert_eq!(rest.len(), 17);
@@ -156,15 +156,15 @@ fn upgraded_equals_fresh() {
 }
 
 #[test]
-fn jobs_in_flight_do_not_notice() {
+fn jobs_in_flight_are_not_affected_by_an_upgrade() {
     let database = Database::new();
     go_back(&database);
     let mut client = database.connect();
-    // To compile the plan of two views takes longer on a busy machine than what is tested here.
+    // On a busy machine compiling the plans of two views takes longer than the test itself.
     client.run("SET jit = off");
     let running = fill(&mut client);
-    // Sessions with open transactions: one has claimed and added a job, one has read. The upgrade may wait for them. No
-    // other session waits for the upgrade.
+    // Opens two transactions: one has claimed and added a job, one has read. The upgrade may wait for them. No other
+    // session waits for the upgrade.
     create(&mut client, "open", "");
     client.enqueue("open");
     let mut worker = database.connect();
@@ -196,7 +196,7 @@ fn jobs_in_flight_do_not_notice() {
     assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'open'"), 1);
     assert_eq!(other.count("SELECT FROM queue.claim('open', 2)"), 1);
     go_on(&mut client, running);
-    // The background worker goes on, too.
+    // The background worker goes on too.
     create(&mut client, "lease", "lease => '10 ms', backoff_base => '0'");
     client.enqueue("lease");
     let first = client.claim("lease");
@@ -231,7 +231,7 @@ fn granted_views_stay_readable_through_an_upgrade() {
     client.enqueue("q");
     let roles = Roles::new(&database);
     let (before, after) = (roles.make("before", ""), roles.make("after", ""));
-    // The library derives GRANTs for the old version's objects, too.
+    // The library also derives the GRANTs for the old version's objects.
     client.run(&format!("SELECT queue.grant('q', '{before}', 'observe')"));
     let mut looker = database.connect();
     looker.run(&format!("SET ROLE {before}"));
@@ -255,7 +255,7 @@ fn granted_views_stay_readable_through_an_upgrade() {
 }
 
 #[test]
-fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
+fn grants_by_hand_stay_and_new_objects_are_granted_to_no_role() {
     let database = Database::without_worker();
     let roles = Roles::new(&database);
     let creator = roles.make("creator", "");
@@ -263,7 +263,7 @@ fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
     let mut client = database.connect();
     client
         .run(&format!("GRANT EXECUTE ON FUNCTION queue.create TO {creator}; GRANT USAGE ON SCHEMA queue TO {creator}"));
-    // A savepoint: the script's objects have another transaction id than the command.
+    // With the savepoint the script's objects get another transaction id than the command.
     client.run(&format!(
         "BEGIN; ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {creator};
          ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {creator};
@@ -284,7 +284,7 @@ fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
 }
 
 #[test]
-fn an_update_names_all_that_hangs_on_what_it_drops() {
+fn an_update_names_all_objects_that_depend_on_what_it_drops() {
     let database = Database::without_worker();
     let roles = Roles::new(&database);
     let maker = roles.make("maker", "");
@@ -310,7 +310,7 @@ fn an_old_version_works_with_the_new_library() {
     let database = Database::without_worker();
     go_back(&database);
     let mut client = database.connect();
-    // To compile the plan of two views takes longer on a busy machine than what is tested here.
+    // On a busy machine compiling the plans of two views takes longer than the test itself.
     client.run("SET jit = off");
     let running = fill(&mut client);
     // No duty fails.
@@ -328,7 +328,7 @@ fn a_dump_of_an_old_version_is_restored_into_the_new_one() {
     let database = Database::without_worker();
     go_back(&database);
     let mut client = database.connect();
-    // To compile the plan of two views takes longer on a busy machine than what is tested here.
+    // On a busy machine compiling the plans of two views takes longer than the test itself.
     client.run("SET jit = off");
     let running = fill(&mut client);
     let before: Vec<serde_json::Value> = client.column(JOBS);

@@ -2,11 +2,11 @@
 
 use crate::shared::*;
 
-/// The limit for something immediate: far more than it takes, far less than any pause or time-out (Postgres waits 5 s
-/// for the other users of a database).
+/// The limit for something immediate. It is much longer than that takes, and much shorter than any pause or time-out
+/// (Postgres waits 5 s for the other users of a database).
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// The process id of this database's worker.
+/// Returns the process id of this database's worker.
 fn worker(client: &mut Client, database: &str) -> Option<i32> {
     let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' AND datname = $1
                AND application_name = 'pg_queue worker (' || datname || ')'";
@@ -15,7 +15,7 @@ fn worker(client: &mut Client, database: &str) -> Option<i32> {
     rows.first().map(|row| row.get(0))
 }
 
-/// Databases with a worker, in order.
+/// Returns the databases with a worker, in order.
 fn workers(client: &mut Client) -> Vec<String> {
     let sql = "SELECT datname::text FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' ORDER BY 1";
     let rows = client.query(sql, &[]).unwrap();
@@ -46,19 +46,20 @@ fn has_none(client: &mut Client, database: &str) {
     wait::until_true(&format!("{database} has no worker"), || worker(client, database).is_none());
 }
 
-/// The number of the workers' own log lines about their start, which come last in it.
+/// Returns how many workers have logged their start. That is the last step of a start.
 fn starts_logged(cluster: &Cluster, database: &str) -> usize {
     cluster.log().matches(&format!("worker of database \"{database}\" has started")).count()
 }
 
-/// Runs a command that waits for other users of a database, and asserts that it did not have to.
+/// Runs a command that waits for other users of a database. Asserts that it did not have to wait.
 fn run_at_once(client: &mut Client, sql: &str) {
     let start = Instant::now();
     client.run(sql);
     assert!(start.elapsed() < AT_ONCE, "{sql} took {:?}", start.elapsed());
 }
 
-/// A running server with the extension in database `app`, its worker, and a connection to `postgres`.
+/// Starts a server with the extension in database `app` and waits for its worker. Also returns a connection to
+/// `postgres`.
 fn with_app(cluster: Cluster) -> (Cluster, Client) {
     let cluster = cluster.start();
     drop(cluster.create_database("app"));
@@ -107,7 +108,7 @@ fn a_prepared_transaction_may_create_and_drop_the_extension() {
 }
 
 #[test]
-fn a_terminated_worker_is_replaced_at_once_again_and_again() {
+fn a_terminated_worker_is_replaced_immediately_again_and_again() {
     let (_cluster, mut client) = with_app(Cluster::new());
     let mut pid = has_worker(&mut client, "app");
     for _ in 0..5 {
@@ -132,7 +133,7 @@ fn a_cancel_does_not_end_an_idle_worker() {
     let (cluster, mut client) = with_app(Cluster::new());
     let (launching, working) = (launcher(&mut client).unwrap(), has_worker(&mut client, "app"));
     client.execute("SELECT pg_cancel_backend($1), pg_cancel_backend($2)", &[&launching, &working]).unwrap();
-    // Both act on later events, so they have survived the cancel.
+    // Both processes act on later events, so they have survived the cancel.
     drop(cluster.create_database("other"));
     has_worker(&mut client, "other");
     cluster.connect_to("app").run("DROP EXTENSION pg_queue");
@@ -165,7 +166,7 @@ fn a_stop_is_quick_and_orderly() {
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     let log = cluster.log();
     assert!(log.contains("worker of database \"app\" has stopped\n"), "{log}");
-    // The stop may have ended clients' sessions, with Postgres's own messages.
+    // The stop may have ended clients' sessions with Postgres's own messages.
     let is_ours = |line: &&str| line.contains("pg_queue") && (line.contains("FATAL") || line.contains("ERROR"));
     assert_eq!(log.lines().find(is_ours), None);
 }
@@ -219,7 +220,7 @@ fn commands_that_need_a_database_alone_do_not_meet_its_worker() {
 }
 
 #[test]
-fn a_copy_can_be_made_from_within_and_by_two_at_once() {
+fn a_database_can_be_copied_from_within_and_by_two_sessions_together() {
     let (cluster, mut client) = with_app(Cluster::new());
     client.run("CREATE DATABASE other");
     let mut within = cluster.connect_to("app");
@@ -239,17 +240,17 @@ fn a_copy_can_be_made_from_within_and_by_two_at_once() {
 }
 
 #[test]
-fn the_worker_comes_back_when_such_a_command_fails() {
+fn the_worker_comes_back_when_a_command_that_ended_it_fails() {
     let (cluster, mut client) = with_app(Cluster::new());
     let first = has_worker(&mut client, "app");
-    // Postgres waits 5 s for this session, as usual, and gives up.
+    // Postgres waits 5 s for this session, as for any other, and gives up.
     let other = cluster.connect_to("app");
     let refused = client.batch_execute("DROP DATABASE app").unwrap_err();
     assert_eq!(error::code(&refused), "55006");
     drop(other);
     let second = has_another(&mut client, "app", first);
 
-    // Here the worker itself refuses to end.
+    // This time the worker itself does not end.
     cluster.signal("STOP", second);
     client.run("SET statement_timeout = '500ms'");
     let cancelled = client.batch_execute("DROP DATABASE app").unwrap_err();
@@ -318,8 +319,8 @@ fn settings_of_the_database_reach_its_worker() {
 }
 
 #[test]
-fn too_few_worker_slots_are_told_once_and_shared() {
-    // Two slots belong to the launchers: ours, and that of logical replication.
+fn too_few_worker_slots_are_reported_once_and_shared() {
+    // The launchers of pg_queue and of logical replication take two of the slots.
     let cluster = Cluster::new().conf("max_worker_processes = 4").start();
     let mut client = cluster.connect();
     for name in ["one", "two", "three"] {
@@ -337,7 +338,7 @@ fn too_few_worker_slots_are_told_once_and_shared() {
 
 #[test]
 fn an_idle_worker_leaves_no_trace() {
-    // Nothing else writes: no snapshots for standbys, no autovacuum.
+    // The settings make sure that nothing else writes: no snapshots for standbys, no autovacuum.
     let (cluster, mut client) =
         with_app(Cluster::with(&["wal_level = minimal", "max_wal_senders = 0", "autovacuum = off"]));
     let pids = [has_worker(&mut client, "app"), launcher(&mut client).unwrap()];
@@ -347,18 +348,18 @@ fn an_idle_worker_leaves_no_trace() {
         let row = client.query_one(sql, &[]).unwrap();
         (row.get::<_, String>(0), row.get::<_, String>(1), cluster.log(), pids.map(wake_ups))
     };
-    // The processes may be about to fall asleep.
+    // The processes may still be about to fall asleep.
     let before = wait::until("nothing moves for a moment", || {
         let before = traces();
         std::thread::sleep(Duration::from_secs(1));
         (traces() == before).then_some(before)
     });
-    // A time in which nothing may happen.
+    // Nothing may happen during this time.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(traces(), before);
 }
 
-/// How often a process has gone to sleep so far. 0 if the system does not tell.
+/// Returns how often a process has gone to sleep. 0 if the system does not report it.
 fn wake_ups(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -378,7 +379,7 @@ fn a_standby_is_silent_until_it_is_promoted() {
 }
 
 #[test]
-fn commands_pass_by_us_with_their_errors_unchanged() {
+fn errors_pass_through_the_hooks_unchanged() {
     let cluster = Cluster::new().start();
     let sql = "DO $$ BEGIN RAISE 'm' USING ERRCODE = 'QJ001', DETAIL = 'd', HINT = 'h'; END $$";
     let error = cluster.connect().batch_execute(sql).unwrap_err();

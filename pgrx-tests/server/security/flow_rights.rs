@@ -1,12 +1,12 @@
-//! Rights over a flow: a weak right on its queue, or on a topic, reaches none of its members.
+//! Privileges for flows: a weak privilege on a flow's queue, or on a topic, gives no access to its members.
 
 use queue_tests::installation::output;
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// Each way to make a job a member of `{flow}`, or to seal it, for a role that may produce on `reports`, `{own}` and
-/// the topic.
+/// Each way to make a job a member of `{flow}` or to seal the flow, for a role that may produce on `reports`, `{own}`
+/// and the topic.
 const WAYS: &[&str] = &[
     "SELECT queue.enqueue('{own}', flow => {flow})",
     "SELECT queue.enqueue('reports', flow => {flow})",
@@ -23,8 +23,8 @@ const WAYS: &[&str] = &[
     "SELECT queue.seal({flow})",
 ];
 
-/// A database in which `shop` may produce on `reports` and `tiles`, and `mallory` on `reports`. Mallory manages `mine`,
-/// which is bound to the topic `events`.
+/// A database in which `shop` may produce on `reports` and `tiles`, and `mallory` on `reports`. Role `mallory` manages
+/// queue `mine`, which is bound to the topic `events`.
 struct Shop<'a> {
     shop: String,
     mallory: String,
@@ -67,7 +67,7 @@ impl<'a> Shop<'a> {
         client
     }
 
-    /// A flow of the shop with two members.
+    /// Makes a flow of the shop with two members.
     fn flow(&mut self) -> i64 {
         let tasks = "[{\"queue\": \"tiles\"}, {\"queue\": \"tiles\"}]";
         self.session("shop")
@@ -89,7 +89,7 @@ fn a_producer_of_a_flow_s_queue_adds_no_members_to_the_flow_of_another() {
     let roles = Roles::new(&database);
     let mut shop = Shop::new(&database, &roles);
     let flow = shop.flow();
-    // Nor can a job join a running job of the queue, which may wait for members later.
+    // A job cannot join a running job of the queue either, because that job may wait for members later.
     let running = shop.admin.enqueue("reports");
     shop.admin.claim("reports");
     let mut mallory = shop.session("mallory");
@@ -108,7 +108,7 @@ fn a_producer_of_a_flow_s_queue_adds_no_members_to_the_flow_of_another() {
             )
         );
     }
-    // Nor can a change make a job a member, or move a stranger's member.
+    // A change cannot make a job a member, or move a member of another role's flow.
     let job: i64 = mallory.value("SELECT queue.enqueue('mine', unique_key => 'r')");
     let way = "SELECT queue.enqueue('mine', unique_key => 'r', on_duplicate => 'replace', flow => {flow})";
     mallory.refused(&fill(way, "mine", flow), "42501");
@@ -128,7 +128,7 @@ fn a_producer_of_a_flow_s_queue_adds_no_members_to_the_flow_of_another() {
 }
 
 #[test]
-fn members_come_from_who_made_the_flow_and_from_who_may_consume_its_queue() {
+fn the_author_of_a_flow_and_roles_that_consume_its_queue_may_add_members() {
     let database = Database::without_worker();
     let roles = Roles::new(&database);
     let mut shop = Shop::new(&database, &roles);
@@ -150,7 +150,7 @@ fn members_come_from_who_made_the_flow_and_from_who_may_consume_its_queue() {
             session.run(&fill(way, "tiles", flow));
         }
     }
-    // To consume a queue of members is not enough. Nor is it to have been the author.
+    // It is not enough to consume the members' queue, or to be the author without the privilege.
     let flow = shop.flow();
     grant(&mut shop.admin, "tiles", &tiler, "manage");
     grant(&mut shop.admin, "reports", &tiler, "produce");
@@ -158,7 +158,7 @@ fn members_come_from_who_made_the_flow_and_from_who_may_consume_its_queue() {
     shop.admin.run(&format!("SELECT queue.revoke('reports', '{}', 'produce')", shop.shop));
     let found = shop.session("shop").failure(&fill(WAYS[0], "tiles", flow)).message;
     assert_eq!(found, "permission denied for queue \"reports\"");
-    // A new role with the author's old name is not the author.
+    // A new role with the old name of the author is not the author.
     let name = shop.shop.clone();
     shop.admin.run(&format!("DROP ROLE {clerk}; DROP OWNED BY {name}; DROP ROLE {name}; CREATE ROLE {name} LOGIN"));
     grant(&mut shop.admin, "reports", &name, "produce");
@@ -194,7 +194,7 @@ fn a_subscriber_s_copy_is_no_member_unless_the_topic_s_manager_or_the_publisher_
         }
         assert_eq!(shop.admin.state(flow), "held");
     }
-    // A role that manages the topic may act.
+    // A role that manages the topic may add copies to the flow.
     grant(&mut shop.admin, "events", &mallory, "manage");
     let flow = shop.flow();
     shop.session("shop").run(&format!("SELECT queue.publish('events', flow => {flow})"));
@@ -218,14 +218,14 @@ fn a_flow_s_manager_retries_members_only_in_queues_it_manages() {
     grant(&mut shop.admin, "tiles", &manager, "manage");
     session.run(&format!("SELECT queue.retry({flow})"));
     assert_eq!(shop.admin.state(flow), "held");
-    // A flow's cancel ends its members in all queues: their producers have put them under it.
+    // The cancellation of a flow ends its members in all queues, because their producers have put them under it.
     shop.admin.run(&format!("SELECT queue.revoke('tiles', '{manager}', 'manage')"));
     session.run(&format!("SELECT queue.cancel({flow})"));
     shop.admin.maintain_until(&format!("(SELECT state FROM queue.job({flow})) = 'cancelled'"));
 }
 
 #[test]
-fn of_a_restored_flow_the_author_s_name_counts() {
+fn the_author_of_a_restored_flow_is_found_by_name() {
     let (cluster, mut admin) = Cluster::new().start_with_database("app");
     create(&mut admin, "reports", "");
     admin.run(

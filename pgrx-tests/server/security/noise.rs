@@ -1,9 +1,9 @@
-//! A role without grants, or with weak ones, repeats statements. Other sessions read nothing again, and their work goes
-//! on.
+//! A role without grants, or with weak ones, repeats statements. Other sessions need not read anything again, and their
+//! work goes on.
 
 use crate::shared::*;
 
-/// Statements of a role without grants, each list in one session. Most of them fail.
+/// Statements of a role without grants. Each list runs in one session. Most statements fail.
 const NOISE: &[&[&str]] = &[
     &["COMMIT PREPARED 'nothing'"],
     &["ROLLBACK PREPARED 'nothing'"],
@@ -60,7 +60,7 @@ fn background_worker(admin: &mut Client) -> i32 {
 }
 
 #[test]
-fn nothing_that_a_role_without_grants_repeats_has_anything_read_again() {
+fn statements_of_a_role_without_grants_make_no_session_read_again() {
     let (cluster, mut admin) = cluster();
     admin.run("BEGIN; SELECT queue.enqueue('q'); PREPARE TRANSACTION 'held'");
     let background = background_worker(&mut admin);
@@ -87,7 +87,7 @@ fn nothing_that_a_role_without_grants_repeats_has_anything_read_again() {
         }
     }
     assert_eq!(background_worker(&mut admin), background);
-    // A session's own work is done.
+    // The test would have noticed such work: the commit of a prepared enqueue reaches the point.
     let point = cluster.fault("prepared.ended", "error");
     admin.run("COMMIT PREPARED 'held'");
     assert!(point.release());
@@ -95,7 +95,7 @@ fn nothing_that_a_role_without_grants_repeats_has_anything_read_again() {
 }
 
 #[test]
-fn a_worker_starts_anew_for_new_settings_only_if_the_command_stands() {
+fn a_worker_restarts_for_new_settings_only_if_the_command_commits() {
     let (cluster, mut admin) = cluster();
     background_worker(&mut admin);
     for (end, expected) in [("ROLLBACK", false), ("ROLLBACK TO s; COMMIT", false), ("RELEASE s; COMMIT", true)] {
@@ -125,7 +125,7 @@ fn a_transaction_prepared_before_a_restart_counts_as_one_of_ours() {
 #[test]
 fn claims_get_through_many_ended_jobs_while_memory_is_invalidated_all_the_time() {
     let (cluster, mut admin) = cluster();
-    // More jobs than one refill reads.
+    // There are more jobs than one refill reads.
     admin.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[5000]))");
     admin.run("SELECT queue.purge('q'); SELECT queue.enqueue('q') FROM generate_series(1, 3)");
     let (mut producer, mut worker) = (cluster.connect_as("app", "producer"), cluster.connect_as("app", "worker"));

@@ -1,4 +1,4 @@
-//! The rights of an owner: planted objects never run, and an owner's triggers and indexes run as the owner.
+//! The rights of an owner: planted objects never run, and triggers and indexes of an owner run with the owner's rights.
 
 use queue_tests::EARLIER;
 use queue_tests::installation::output;
@@ -6,7 +6,8 @@ use queue_tests::installation::output;
 use crate::security::permissions::{RECORDED, grant};
 use crate::shared::*;
 
-/// The GRANTs and REVOKEs of a dump. Rights on schema public are left out: they depend on the major of pg_dump.
+/// Returns the GRANTs and REVOKEs of a dump. Those on schema public are left out, because they depend on the major
+/// version of pg_dump.
 fn rights(dump: &str) -> Vec<&str> {
     let is_right = |line: &str| ["GRANT", "REVOKE"].iter().any(|verb| line.starts_with(verb));
     dump.lines().filter(|line| is_right(line) && !line.contains("SCHEMA public")).collect()
@@ -29,7 +30,7 @@ fn a_dump_is_restored_where_roles_are_missing() {
         grant(&mut client, queue, role, privilege);
     }
     client.run("DROP OWNED BY gone; DROP ROLE gone; SELECT queue.enqueue('q')");
-    // This grant was made by hand, and so was the dumper's.
+    // These grants were made by hand.
     client.run("GRANT USAGE ON SCHEMA queue TO maker; GRANT EXECUTE ON FUNCTION queue.create TO maker");
     grant(&mut client, "*", "missing", "produce");
     let dump = source.pg_dump(&["app"]);
@@ -64,19 +65,19 @@ fn a_dump_is_restored_where_roles_are_missing() {
         "CREATE ROLE missing LOGIN; SELECT queue.adopt(); SET SESSION AUTHORIZATION missing; SELECT queue.pause('q')",
     );
     client.run("RESET SESSION AUTHORIZATION");
-    // After this the rows give this role access to the schema.
+    // After this the rows give the role access to the schema, so the dump has one grant by hand.
     let dump = target.pg_dump(&["app"]);
     let by_hand = rights(&dump);
     assert!(by_hand.len() == 1 && by_hand[0].contains("FUNCTION queue.\"create\""), "{by_hand:?}");
 
-    // pg_upgrade's kind of dump, and a copy, give the same.
+    // A dump of pg_upgrade's kind and a copy have the same rights.
     let recorded = client.column::<String>(RECORDED);
     drop(client);
     target.connect().run("CREATE DATABASE copy TEMPLATE app");
     assert_eq!(target.connect_to("copy").column::<String>(RECORDED), recorded);
 }
 
-/// Objects that a role can plant if it may create in `public` and in its temporary schema.
+/// Objects that a role can plant if it may create them in `public` and in its temporary schema.
 const TRAPS: &str = "
     CREATE FUNCTION public.trap() RETURNS void LANGUAGE plpgsql AS
         'BEGIN RAISE EXCEPTION ''trapped as %'', current_user; END';
@@ -119,7 +120,7 @@ const TRAPS: &str = "
 const HOSTILE: &str = "SET search_path = pg_temp, public, queue, pg_catalog";
 
 #[test]
-fn what_others_have_planted_is_never_run() {
+fn objects_planted_by_other_roles_never_run() {
     let cluster =
         Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0", "pg_queue.restore_quiet = 1"])
             .start();
@@ -131,7 +132,7 @@ fn what_others_have_planted_is_never_run() {
     client.run(&format!("SET search_path = public; {TRAPS}; {HOSTILE}"));
     assert_eq!(client.failure("SELECT now()").message, "trapped as postgres", "the trap snaps");
     assert_eq!(client.failure("SELECT 1 = 1").message, "trapped as postgres", "the trap snaps");
-    // An earlier version, the upgrade script, and this version.
+    // Creates an earlier version, runs the upgrade script, and creates this version.
     client.run(&format!("CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
     client.run("GRANT EXECUTE ON FUNCTION queue.enqueue TO somebody; ALTER EXTENSION pg_queue UPDATE");
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
@@ -186,7 +187,8 @@ fn what_others_have_planted_is_never_run() {
         );
         user.run("SELECT queue.adopt()");
     }
-    // The worker's duties meanwhile: they fire, expire, copy, empty and drop.
+    // Meanwhile the worker does its duties: it fires schedules, ends leases, copies and empties segments, and drops
+    // days.
     client.run(
         "SELECT queue.create('q', rate_limit => 1000, rate_period => '1 s', notify => true, \
         backoff_base => '0', lease => '1 s')",
@@ -208,12 +210,13 @@ fn what_others_have_planted_is_never_run() {
             client.count(&format!("SELECT FROM {done} LIMIT 1")) == 1
         });
     }
-    // The two errors above.
+    // Only the two errors above are in the log.
     assert_eq!(cluster.log().matches("ERROR:  trapped as").count(), 2, "{}", cluster.log());
 }
 
-/// The owner of the extension's tables must not get the rights of roles that call its functions, nor the worker's.
-/// Returns a session of the role `keeper`, which was superuser when it created the extension in `app`, and is not now.
+/// The owner of the extension's tables must not get the rights of roles that call its functions, nor those of the
+/// worker. Returns a session of the role `keeper`. It was a superuser when it created the extension in `app`, and is
+/// none now.
 fn demoted_owner(cluster: &Cluster) -> Client {
     let mut client = cluster.connect();
     client.run("CREATE ROLE keeper SUPERUSER LOGIN");

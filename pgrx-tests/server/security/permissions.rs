@@ -1,5 +1,5 @@
-//! The effects of grants in the catalogs, in dumps and on running sessions; whose rights count where. `privileges.rs`
-//! has the table of privileges for each function and view.
+//! The effects of grants in the catalogs, in dumps and on running sessions, and whose privileges count where.
+//! `privileges.rs` has the table of privileges for each function and view.
 
 use std::sync::atomic::AtomicU32;
 
@@ -7,7 +7,7 @@ use crate::shared::*;
 
 const PRIVILEGES: [&str; 4] = ["produce", "consume", "observe", "manage"];
 
-/// Roles of one test, dropped with the value. Roles belong to the whole cluster.
+/// Roles of one test. They are dropped with the value, because roles belong to the whole cluster.
 pub struct Roles<'a> {
     database: &'a Database,
     prefix: String,
@@ -41,7 +41,7 @@ pub fn grant(client: &mut Client, queue: &str, role: &str, privilege: &str) {
     client.run(&format!("SELECT queue.grant('{queue}', '{role}', '{privilege}')"));
 }
 
-/// A session of this user's.
+/// Opens a session of this role.
 pub fn session(database: &Database, role: &str) -> Client {
     let mut client = database.connect();
     client.run(&format!("SET SESSION AUTHORIZATION {role}"));
@@ -57,7 +57,7 @@ pub fn attempt(client: &mut Client, role: &str, sql: &str) -> Result<i64, Failur
 }
 
 #[test]
-fn not_even_a_function_in_a_condition_sees_what_one_may_not_observe() {
+fn a_function_in_a_condition_sees_no_job_that_the_role_may_not_observe() {
     let (database, mut client) = Database::without_worker().with_queue("q", "");
     create(&mut client, "other", "");
     for (queue, schedule, error) in [("q", "planned", "ours"), ("other", "elsewhere", "not yours")] {
@@ -86,14 +86,14 @@ fn not_even_a_function_in_a_condition_sees_what_one_may_not_observe() {
 }
 
 #[test]
-fn payloads_that_lie_elsewhere_are_seen_with_their_jobs_alone() {
+fn shared_payloads_are_shown_only_with_jobs_that_the_role_may_observe() {
     let (database, mut client) = Database::without_worker().with_queue("dead", "");
     create(&mut client, "q", "max_attempts => 2, backoff_base => '0', dead_letter => 'dead'");
     let roles = Roles::new(&database);
     let (of_q, of_dead) = (roles.make("of_q", ""), roles.make("of_dead", ""));
     grant(&mut client, "q", &of_q, "observe");
     grant(&mut client, "dead", &of_dead, "observe");
-    // So large that it is stored once: the second attempt refers to the row of the first.
+    // The payload is so large that it is stored once. The second attempt refers to the row of the first.
     client.run("SELECT queue.enqueue('q', to_jsonb(repeat('x', 5000)))");
     let first = client.claim("q");
     client.run(&format!("SELECT queue.fail({first}, 'once')"));
@@ -114,7 +114,7 @@ fn payloads_that_lie_elsewhere_are_seen_with_their_jobs_alone() {
 }
 
 #[test]
-fn a_change_counts_from_the_next_statement_on() {
+fn a_changed_privilege_counts_in_the_next_statement() {
     let (database, mut client) = Database::without_worker().with_queue("q", "");
     let roles = Roles::new(&database);
     let (role, group) = (roles.make("user", ""), roles.make("group", ""));
@@ -124,7 +124,7 @@ fn a_change_counts_from_the_next_statement_on() {
         user.refused("SAVEPOINT s; SELECT queue.enqueue('q')", "42501");
         user.run("ROLLBACK TO s");
     };
-    // This grant keeps the schema and the function open to it.
+    // With this grant the role can still use the schema and the function.
     grant(&mut client, "*", &group, "observe");
     create(&mut client, "mine", "");
     grant(&mut client, "mine", &role, "produce");
@@ -134,7 +134,7 @@ fn a_change_counts_from_the_next_statement_on() {
     user.run(enqueue);
     client.run(&format!("SELECT queue.revoke('q', '{role}', 'produce')"));
     denied(&mut user);
-    // By membership, which is granted and revoked.
+    // A membership is granted and revoked.
     grant(&mut client, "q", &group, "produce");
     denied(&mut user);
     client.run(&format!("GRANT {group} TO {role}"));
@@ -152,7 +152,7 @@ fn a_change_counts_from_the_next_statement_on() {
     client.run(&format!("ALTER ROLE {role} NOSUPERUSER"));
     denied(&mut user);
     user.run("ROLLBACK");
-    // In the granting transaction itself, and after its rollback.
+    // A revoke counts in its own transaction and not after its rollback.
     let mut manager = session(&database, &role);
     grant(&mut client, "q", &role, "manage");
     manager
@@ -187,7 +187,7 @@ fn the_rights_of_a_function_s_owner_count_within_it() {
 }
 
 #[test]
-fn attempts_of_other_queues_are_left_alone() {
+fn attempts_of_other_queues_are_not_changed() {
     let (database, mut client) = Database::without_worker().with_queue("mine", "");
     create(&mut client, "theirs", "");
     let roles = Roles::new(&database);
@@ -213,7 +213,7 @@ fn attempts_of_other_queues_are_left_alone() {
         let failure = worker.refused(&format!("SELECT FROM queue.{call}"), "42501");
         assert!(failure.message.contains("queue \"theirs\""), "{call}: {failure:?}");
     }
-    // The same holds for a caught error: nothing was held back.
+    // The same holds if the error is caught: the refused call has held nothing back.
     worker.run("BEGIN");
     for call in &calls {
         worker.run(&format!(
@@ -223,7 +223,7 @@ fn attempts_of_other_queues_are_left_alone() {
     }
     worker.run("COMMIT");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'running'"), 2);
-    // The answer does not tell what happened to them, either.
+    // The answer does not say what happened to the other queue's attempts.
     client.run(&format!("SELECT queue.complete({theirs})"));
     worker.refused(&format!("SELECT queue.complete({theirs})"), "42501");
     worker.run(&format!("SELECT queue.complete({mine})"));
@@ -248,7 +248,7 @@ fn a_producer_need_not_be_a_worker() {
     assert_eq!(producer.value::<i64>(rerun), job, "while it runs");
     client.run(&format!("SELECT queue.complete({attempt})"));
     assert_eq!(client.value::<String>("SELECT payload::text FROM queue.claim('q')"), "2");
-    // A worker needs no right on the dead-letter queue. The role that sets `dead_letter` does.
+    // A worker needs no privilege on the dead-letter queue. The role that sets `dead_letter` does.
     create(&mut client, "graves", "");
     let (worker, manager) = (roles.make("worker", ""), roles.make("manager", ""));
     grant(&mut client, "q", &worker, "consume");
@@ -294,7 +294,7 @@ fn the_creator_of_a_queue_manages_it() {
         client.run(&format!("SELECT queue.revoke('*', '{app}', 'produce')"));
         app_user.refused(&format!("SELECT FROM queue.{denied}"), "42501");
     }
-    // A role with a GRANT by hand keeps it when others lose their `queue.grant`.
+    // A role keeps a GRANT by hand when another role loses its `queue.grant`.
     grant(&mut client, "*", &chief, "manage");
     client.run(&format!("SELECT queue.revoke('*', '{chief}', 'manage')"));
     app_user.run("SELECT queue.create('second')");
@@ -314,7 +314,7 @@ fn the_creator_of_a_queue_manages_it() {
 }
 
 #[test]
-fn grant_and_revoke_say_what_is_wrong() {
+fn grant_and_revoke_refuse_wrong_arguments_with_a_reason() {
     let (database, mut client) = Database::without_worker().with_queue("q", "");
     let roles = Roles::new(&database);
     let role = roles.make("one", "");
@@ -342,13 +342,13 @@ fn grant_and_revoke_say_what_is_wrong() {
     assert_eq!(denied.detail, "This needs the privilege produce.");
     let hint = denied.hint;
     assert_eq!(hint, format!("A role that manages it can run SELECT queue.grant('it''s', '{role}', 'produce')."));
-    // PUBLIC, if a superuser wants that.
+    // A superuser may grant to PUBLIC.
     let nobody = roles.make("nobody", "");
     grant(&mut client, "q", "public", "produce");
     session(&database, &nobody).run("SELECT queue.enqueue('q')");
     client.run("SELECT queue.revoke('q', 'public', 'produce')");
     assert_eq!(session(&database, &nobody).failure("SELECT queue.enqueue('q')").code, "42501");
-    // Names that need quotes.
+    // The role's name needs quotes.
     let name = format!("{} \"'; x", roles.prefix);
     client.run(&format!("CREATE ROLE \"{}\"", name.replace('"', "\"\"")));
     grant(&mut client, "q", &name.replace('\'', "''"), "manage");
@@ -356,8 +356,8 @@ fn grant_and_revoke_say_what_is_wrong() {
     assert_eq!(client.count(&format!("SELECT FROM queue_internal.permission WHERE role_name <> '{role}'")), 0);
 }
 
-/// The roles with access to the extension's objects besides their owner, by the catalogs, and what is recorded as the
-/// extension's own.
+/// The roles other than the owner with access to the extension's objects according to the catalogs, and the rights that
+/// are recorded as the extension's own.
 const LET: &str = "
     SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text)) FROM (
         SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc
@@ -402,7 +402,7 @@ fn the_catalogs_follow_the_rows() {
     assert_eq!(client.failure(&format!("DROP ROLE {a}")).code, "2BP01");
     client.run("SELECT queue.drop('q')");
     assert_eq!(check(&mut client), nothing);
-    // A role that is dropped with all its grants and created again has no rights.
+    // A role that is dropped with all its grants and created again has no privileges.
     grant(&mut client, "r", &a, "manage");
     grant(&mut client, "r", &b, "consume");
     client.run(&format!("DROP OWNED BY {a}; DROP ROLE {a}; CREATE ROLE {a} LOGIN"));
@@ -415,18 +415,18 @@ fn the_catalogs_follow_the_rows() {
     let before = client.column::<String>(LET);
     client.run(&format!("REASSIGN OWNED BY {b} TO postgres"));
     assert_eq!(client.column::<String>(LET), before);
-    // Since 17 this also passes on the recorded rights, until the next change.
+    // In 17 and later this also passes on the recorded rights, until the next change.
     if client.value::<bool>("SELECT current_setting('server_version_num')::integer < 170000") {
         check(&mut client);
     }
-    // The next change restores rights that were revoked by hand.
+    // The next change restores privileges that were revoked by hand.
     client.run(&format!("REVOKE EXECUTE ON FUNCTION queue.complete FROM {b}"));
     grant(&mut client, "r", &b, "observe");
     assert!(check(&mut client).iter().any(|line| line.starts_with("queue.complete(")));
 }
 
 #[test]
-fn several_grant_at_once() {
+fn several_sessions_grant_at_the_same_time() {
     let database = Database::without_worker();
     let mut client = database.connect();
     let roles = Roles::new(&database);
@@ -476,7 +476,7 @@ fn a_manager_of_all_queues_does_the_duties_with_the_owner_s_rights() {
 }
 
 #[test]
-fn queues_are_made_granted_and_dropped_by_many_at_once() {
+fn many_sessions_make_grant_and_drop_queues_at_the_same_time() {
     let database = Database::new();
     database.connect().run("CREATE ROLE grantee_of_many");
     std::thread::scope(|scope| {
@@ -499,12 +499,13 @@ fn queues_are_made_granted_and_dropped_by_many_at_once() {
 }
 
 #[test]
-fn what_was_granted_by_hand_stays_as_it_was() {
+fn grants_by_hand_stay_as_they_were() {
     let database = Database::new();
     let mut client = database.connect();
     client.run("CREATE ROLE maker_by_hand; CREATE ROLE granter_by_hand; CREATE ROLE other_by_hand");
     create(&mut client, "q", "");
-    // As docs/permissions.md says, the role manages what it creates. It can be dropped when the queue is gone.
+    // As docs/permissions.md says, the role manages the queues that it creates. It can be dropped once its queues are
+    // gone.
     client.run("GRANT USAGE ON SCHEMA queue TO maker_by_hand; GRANT EXECUTE ON FUNCTION queue.create TO maker_by_hand");
     let mut maker = session(&database, "maker_by_hand");
     for _ in 0..2 {

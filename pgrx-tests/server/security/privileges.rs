@@ -1,4 +1,4 @@
-//! Which kind of role may call which function and read which view: one table, each cell of which is executed.
+//! A table of roles, functions and views: which kind of role may call or read which. The test executes each cell.
 
 use std::fs;
 use std::path::Path;
@@ -8,34 +8,33 @@ use postgres::SimpleQueryMessage;
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// A row for each function and view of the schema; a new one needs its row. A word for what it does stands for the
-/// cells: the privileges that open it are those of the line `-- For: …` above its statement in sql/schema. Where no
-/// word fits, the cells are written out.
+/// The table has a row for each function and view of the schema. A word stands for the cells that the privileges give:
+/// those of the line `-- For: …` above the statement in sql/schema. If no word fits, the row has the cells themselves.
 ///
 /// | Word | A role that may call it for a queue |
 /// |---|---|
 /// | `acts` | succeeds for that queue, and is refused for another one |
 /// | `shows` | is shown the rows of that queue |
-/// | `tells` | is told of that queue's, and shown nothing of another one's |
-/// | `alike` | succeeds, whatever the queue |
+/// | `tells` | is shown figures of that queue, and none of another one |
+/// | `alike` | succeeds for every queue |
 ///
-/// The columns are the kinds of role: without any grant; with one privilege (produce, consume, observe, manage) on
-/// queue `q` and topic `tq`, on others, on `'*'`; the extension's owner, that is no superuser; a superuser. A member of
-/// a role is let at what the role is; a member with NOINHERIT at nothing. The first rows are of what forgets within a
-/// minute.
+/// The columns are the kinds of roles: a role without grants; roles with one privilege (produce, consume, observe,
+/// manage) on queue `q` and topic `tq`, on the others, and on `'*'`; the extension's owner, which is no superuser; a
+/// superuser. A member of a role has the role's access. A member with NOINHERIT has none. The first rows are functions
+/// whose results disappear within a minute.
 ///
 /// | Cell | The call |
 /// |---|---|
 /// | `+` | succeeds, and shows what a superuser sees |
-/// | `1` | succeeds, and shows of the two queues `q` alone |
-/// | `2` | succeeds, and shows of the two queues the other one alone |
+/// | `1` | succeeds, and shows only `q` of the two queues |
+/// | `2` | succeeds, and shows only the other one of the two queues |
 /// | `0` | succeeds, and shows nothing |
-/// | `-` | raises 42501: Postgres says that the role may not execute it, or not read it |
-/// | `q` | raises 42501 for queue `q`, or topic `tq`, with a hint that names the grant that is missing |
+/// | `-` | raises 42501: Postgres says that the role may not execute or read it |
+/// | `q` | raises 42501 for queue `q` or topic `tq`, with a hint that names the missing grant |
 /// | `f` | raises 42501 for the flow of `q`, which another role has made, with such a hint |
 /// | `*` | raises 42501 for `'*'`, with such a hint |
-/// | `w` | raises 55000: the queue is not one for it |
-/// | `t` | raises 0A000: a trigger's function, called otherwise |
+/// | `w` | raises 55000, because the function does not fit the queue |
+/// | `t` | raises 0A000, because a trigger's function is called in another way |
 #[rustfmt::skip]
 const TABLE: &str = "
    of q     of other of '*'
@@ -171,7 +170,7 @@ acts | kick()
 -  - - - -  - - - -  - - - -  + + | close('none')
 ";
 
-/// The privileges that open each function and view, by the SQL files.
+/// Returns the privileges that give access to each function and view, from the SQL files.
 fn privileges() -> BTreeMap<String, Vec<String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sql/schema");
     let mut found = BTreeMap::new();
@@ -192,7 +191,7 @@ fn privileges() -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// The cells that a word stands for with these privileges. Other cells stay as they are.
+/// Returns the cells that a word stands for with these privileges. Other cells stay as they are.
 fn meant(cells: &str, privileges: &[String]) -> String {
     let marks = match cells {
         "acts" => ['+', 'q', '+'],
@@ -206,7 +205,7 @@ fn meant(cells: &str, privileges: &[String]) -> String {
         text.push(' ');
         for holder in ["produce", "consume", "observe", "manage"] {
             let opens = |privilege: &String| match holder {
-                // A manager may do everything. A manager of all queues may also do what needs that.
+                // A manager may do everything except what needs management of all queues.
                 "manage" => place == 2 || privilege != "manage '*'",
                 _ => privilege == holder,
             };
@@ -216,10 +215,10 @@ fn meant(cells: &str, privileges: &[String]) -> String {
     text + "  + +"
 }
 
-/// How many rows of each queue a call shows. `"*"` counts rows of all queues together, `""` rows of none.
+/// The number of rows of each queue that a call shows. `"*"` counts rows of all queues together, `""` rows of none.
 type Shown = BTreeMap<String, usize>;
 
-/// The queue of each number that rows contain.
+/// The queue to which each number in a row belongs.
 struct Numbers {
     lanes: Vec<(String, String)>,
     schedules: Vec<(String, String)>,
@@ -241,9 +240,9 @@ impl Numbers {
         Self { lanes, schedules, topics }
     }
 
-    /// What a call by this role shows.
+    /// Returns what a call by this role shows.
     fn call(&self, client: &mut Client, role: &str, sql: &str) -> Result<Shown, Failure> {
-        // A procedure that releases everything while it sleeps cannot run in a transaction block.
+        // A procedure that holds nothing while it sleeps cannot run in a transaction block.
         let (begin, end) = if sql.starts_with("CALL") { ("", "") } else { ("BEGIN", "ROLLBACK") };
         client.run(&format!("SET ROLE {role}; {begin}"));
         let answer = client.simple_query(sql).map_err(|e| Failure::from(&e));
@@ -255,7 +254,7 @@ impl Numbers {
         Ok(shown)
     }
 
-    /// The queue of a row. `None` for a row without any value but false.
+    /// Returns the queue of a row. `None` for a row whose only value is false or missing.
     fn queue_of(&self, message: &SimpleQueryMessage) -> Option<String> {
         let SimpleQueryMessage::Row(row) = message else { return None };
         let find = |pairs: &[(String, String)], number: &str| {
@@ -285,7 +284,7 @@ impl Numbers {
     }
 }
 
-/// The table's cell for this answer. A superuser is shown `all`.
+/// Returns the table's cell for this answer. `all` is what a superuser is shown.
 fn cell(role: &str, answer: &Result<Shown, Failure>, all: &Shown) -> Option<char> {
     match answer {
         Ok(shown) if shown == all => Some('+'),
@@ -318,7 +317,7 @@ fn cell(role: &str, answer: &Result<Shown, Failure>, all: &Shown) -> Option<char
     }
 }
 
-/// The kinds of role, in the order of the columns.
+/// Makes the kinds of roles in the order of the columns.
 fn holders(client: &mut Client, roles: &Roles, owner: String) -> Vec<String> {
     let mut holders = vec![roles.make("nobody", "")];
     for (place, name) in [("q", "q"), ("other", "other"), ("*", "all")] {
@@ -335,8 +334,8 @@ fn holders(client: &mut Client, roles: &Roles, owner: String) -> Vec<String> {
     holders
 }
 
-/// Uses both queues: running, waiting, dead and held jobs, and a schedule each. The returned function fills in the ids
-/// of `q`.
+/// Gives both queues running, waiting, dead and held jobs, and a schedule. The returned function fills in the ids of
+/// `q`.
 fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
     client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
     client.run("SELECT queue.schedule('elsewhere', 'other', every => '1 year')");
@@ -349,7 +348,7 @@ fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
     let staged = client.claim("q");
     client.run(&format!("SELECT queue.fail({ended}, 'dead of it', fatal => true)"));
     let ended: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'dead' AND queue_name = 'q'");
-    // Each queue has a job that waits for a dead one.
+    // In each queue a job waits for a dead one.
     client.run("SELECT queue.enqueue(queue_name, after => ARRAY[job_id]) FROM queue.jobs WHERE state = 'dead'");
     let job = client.enqueue("q");
     client.run("SELECT queue.enqueue_flow('other', open => true)");
@@ -369,7 +368,7 @@ fn every_function_and_view_asks_for_its_privilege() {
     let database = Database::without_worker();
     let mut client = database.connect();
     let roles = Roles::new(&database);
-    // Only a superuser creates the extension. Later its owner need not be one.
+    // A superuser must create the extension. Its owner need not be one later.
     let owner = roles.make("owner", "SUPERUSER");
     client.run(&format!("DROP EXTENSION pg_queue; SET ROLE {owner}; CREATE EXTENSION pg_queue; RESET ROLE"));
     client.run(&format!("ALTER ROLE {owner} NOSUPERUSER"));
@@ -378,7 +377,7 @@ fn every_function_and_view_asks_for_its_privilege() {
     client.run("SELECT queue.create_topic('tq'), queue.create_topic('tother')");
     client.run("SELECT queue.bind('tq', 'q'), queue.bind('tother', 'other')");
     let holders = holders(&mut client, &roles, owner);
-    // Members of a superuser are not superusers.
+    // A member of a superuser is no superuser.
     let members: Vec<[String; 2]> = holders[..holders.len() - 1]
         .iter()
         .enumerate()
@@ -389,12 +388,12 @@ fn every_function_and_view_asks_for_its_privilege() {
         })
         .collect();
     let fill = use_queues(&mut client);
-    // Memory counts later events by the minute.
+    // Once memory has counted, it counts later events by the minute.
     client.maintain_until("(SELECT bool_and(is_counted) FROM queue_internal.tallies())");
     client.run("SELECT queue.enqueue('q'), queue.enqueue('other')");
     let numbers = Numbers::read(&mut client);
 
-    // No role may call the internal functions. What they would show is a second line of defence.
+    // No role may call the internal functions. If it could, they would still show only what the role may see.
     let internal: BTreeSet<String> = client
         .column(
             "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue_internal'::regnamespace
@@ -417,7 +416,7 @@ fn every_function_and_view_asks_for_its_privilege() {
         assert!(named.insert(name.to_owned()), "queue.{name} has two rows");
         let sql = match name {
             "wait" | "await" => format!("CALL queue.{}", fill(what)),
-            // In FROM, Postgres refuses them before it checks privileges.
+            // In FROM, Postgres refuses these functions before it checks privileges.
             "foreign_write" | "read_only" => format!("SELECT queue_internal.{what}"),
             _ => format!("SELECT * FROM {}.{}", schema_of(name), fill(what)),
         };
@@ -437,7 +436,7 @@ fn every_function_and_view_asks_for_its_privilege() {
                 wrong.push(format!("{sql} by {pair:?}: {found:?}"));
             }
         }
-        // The catalogs agree about EXECUTE and SELECT.
+        // The catalogs say the same about EXECUTE and SELECT.
         let right = if what.contains('(') {
             let of = format!("pronamespace = '{}'::regnamespace AND proname = '{name}'", schema_of(name));
             format!("has_function_privilege($1, oid, 'EXECUTE') FROM pg_proc WHERE {of}")

@@ -1,9 +1,9 @@
-//! A transaction revokes a role's right. The role must not get that transaction's work.
+//! If a transaction revokes a role's privilege, the role must not get the work of that transaction.
 
 use crate::faults::held::{begin, hold_session, release};
 use crate::shared::*;
 
-/// How `spy` loses its right on the queue `late`, and how it gets it back.
+/// Statements by which `spy` loses its privilege on the queue `late`, and by which it gets it back.
 const WAYS: &[(&str, &str)] = &[
     ("SELECT queue.revoke('late', 'spy', 'consume')", "SELECT queue.grant('late', 'spy', 'consume')"),
     ("REVOKE readers FROM spy", "GRANT readers TO spy"),
@@ -13,13 +13,13 @@ fn cluster() -> (Cluster, Client) {
     let (cluster, mut admin) = Cluster::new().start_with_database("app");
     admin.run("CREATE ROLE readers; CREATE ROLE spy LOGIN");
     create(&mut admin, "late", "");
-    // So that it may still call the functions without its right on `late`.
+    // With this grant `spy` may still call the functions without a privilege on `late`.
     create(&mut admin, "other", "");
     admin.run("SELECT queue.grant('other', 'spy', 'consume')");
     (cluster, admin)
 }
 
-/// Gives `spy` the right in this way alone.
+/// Gives `spy` the privilege in this way only.
 fn allow(admin: &mut Client, way: &str) {
     admin.run(
         "SELECT queue.revoke('late', 'spy', 'consume'), queue.revoke('late', 'readers', 'consume'); \
@@ -31,7 +31,7 @@ fn allow(admin: &mut Client, way: &str) {
     admin.run(way);
 }
 
-/// A session of `spy` that knows its rights.
+/// Opens a session of `spy` that has read its privileges.
 fn spy(cluster: &Cluster) -> Client {
     let mut spy = cluster.connect_as("app", "spy");
     spy.run("SELECT FROM queue.claim('late')");
@@ -39,10 +39,10 @@ fn spy(cluster: &Cluster) -> Client {
 }
 
 #[test]
-fn a_claim_gets_nothing_of_the_transaction_that_takes_its_right_away() {
+fn a_claim_gets_no_job_of_the_transaction_that_revokes_its_right() {
     let (cluster, mut admin) = cluster();
     for (revoke, grant) in WAYS {
-        // A sleeping claim that the commit wakes, and a claim before sessions are told of the commit.
+        // The commit wakes a sleeping claim, or a claim comes before sessions are notified of the commit.
         for wait in ["10 s", "0"] {
             allow(&mut admin, grant);
             let mut session = spy(&cluster);

@@ -1,15 +1,15 @@
-//! One role's objects, payloads and errors cannot make shared work fail or wait.
+//! Objects, payloads and errors of one role cannot make shared work fail or wait.
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// A condition whose evaluation on a small value takes time exponential in `depth`.
+/// Returns a condition whose evaluation on a small value takes time exponential in `depth`.
 fn costly(depth: usize) -> String {
     format!("{}@ == \"never\"{}", "exists($.** ? (".repeat(depth), "))".repeat(depth))
 }
 
-/// A topic `t` on which `shop` publishes, a bound queue `theirs`, and a queue `mine` of `mallory`, who may observe the
-/// topic.
+/// A topic `t` on which `shop` publishes, a bound queue `theirs`, and a queue `mine` of `mallory`, which may observe
+/// the topic.
 struct Bed {
     client: Client,
     shop: String,
@@ -32,7 +32,7 @@ impl Bed {
         self.client.run(&format!("SET ROLE {role}; {sql}; RESET ROLE"));
     }
 
-    /// Publishes as the shop. Returns the queues that got a copy.
+    /// Publishes as `shop`. Returns the queues that got a copy.
     fn publish(&mut self, payload: &str) -> Vec<String> {
         self.client.run(&format!("SET ROLE {}", self.shop));
         let queues = self.client.column(&format!("SELECT queue_name FROM queue.publish('t', '{payload}') ORDER BY 1"));
@@ -40,7 +40,7 @@ impl Bed {
         queues
     }
 
-    /// What the doctor's check says if it is not ok.
+    /// Returns the detail of a check that is not ok.
     fn finding(&mut self, check: &str) -> String {
         let sql = format!("SELECT detail FROM queue.doctor() WHERE name = '{check}' AND NOT ok");
         self.client.column::<String>(&sql).pop().unwrap_or_default()
@@ -55,12 +55,12 @@ fn is_slow_to_read(failure: &postgres::Error) -> bool {
 }
 
 #[test]
-fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
+fn no_option_of_a_subscriber_refuses_or_delays_an_event() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut bed = bed(&database, &roles);
     let mallory = bed.mallory.clone();
-    // An option that is out of range, or needs a right on the topic, is refused at the call.
+    // An option that is out of range, or that needs a privilege on the topic, is refused at the call.
     bed.client.run(&format!("SET ROLE {mallory}"));
     for (options, code) in [
         ("delay => timestamptz '294276-12-31 23:59:59.999999+00' - clock_timestamp() - interval '1 s'", "22023"),
@@ -74,14 +74,14 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         bed.client.refused(&format!("SELECT queue.bind('t', 'mine', {options})"), code);
     }
     bed.client.run("RESET ROLE");
-    // Other options change the copy alone.
+    // Other options affect only the copy.
     for options in [
         "delay => '10 years'".to_owned(),
         format!("filter => '{}'", costly(9)),
         format!("filter => '{}'", costly(3)),
         format!("group_key => '$.** ? ({})'", costly(8)),
         "filter => '$.payload like_regex \"(x+x+)+y\"'".to_owned(),
-        // Its compilation takes seconds in each session.
+        // Compiling this filter takes seconds in each session.
         "filter => '$.payload.a like_regex \"(^|a|b|$){1,15}\"'".to_owned(),
         "filter => '$.payload / 0 == 1'".to_owned(),
         format!("filter => '$.payload{} == 7'", "[0,0]".repeat(26)),
@@ -95,7 +95,7 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         let bound = bed.client.batch_execute(&bind);
         bed.client.run("RESET ROLE");
         if let Err(failure) = bound {
-            // A slow machine cannot read it in the given time.
+            // A slow machine cannot compile it in the given time.
             assert!(is_slow_to_read(&failure), "{options}: {failure:?}");
             continue;
         }
@@ -118,7 +118,7 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
 }
 
 #[test]
-fn a_filter_that_takes_too_long_is_switched_off_and_told() {
+fn a_filter_that_takes_too_long_is_switched_off_and_reported() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut bed = bed(&database, &roles);
@@ -133,7 +133,7 @@ fn a_filter_that_takes_too_long_is_switched_off_and_told() {
     }
     let errors: i64 = bed.client.value("SELECT filter_errors FROM queue.topics WHERE topic_name = 't'");
     assert_eq!(errors, 3);
-    // Other filters are not confused with it, and a corrected filter counts immediately.
+    // Other filters are not affected, and a corrected filter counts immediately.
     bed.client.run(
         "SELECT queue.bind('t', 'theirs', filter => 'exists($.payload.a[*] ? (@ > 2))'), \
         queue.unbind('t', 'theirs', '#')",
@@ -148,7 +148,7 @@ fn a_filter_that_takes_too_long_is_switched_off_and_told() {
 }
 
 #[test]
-fn an_open_drop_of_one_s_own_queue_refuses_no_other() {
+fn an_open_drop_of_a_role_s_own_queue_refuses_no_call_of_others() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut bed = bed(&database, &roles);
@@ -167,7 +167,7 @@ fn an_open_drop_of_one_s_own_queue_refuses_no_other() {
     bed.client.refused("SELECT queue.enqueue('mine')", "55006");
     other.run("ROLLBACK");
     assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
-    // A drop that begins between a publish and its commit does not make it fail, either.
+    // If a drop begins between a publish and its commit, the publish does not fail either.
     for end in ["ROLLBACK", "COMMIT"] {
         bed.client.run("BEGIN");
         assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
@@ -204,7 +204,7 @@ fn an_open_transaction_leaves_room_for_the_drops_of_others() {
         }
         let count = if may_fail { 32 } else { 1 };
         let handler = if may_fail { "EXCEPTION WHEN configuration_limit_exceeded THEN EXIT;" } else { "" };
-        // A rolled-back part takes nothing, and ends no mark from before it.
+        // A rolled-back part takes no room, and leaves earlier marks alone.
         other.run(&format!(
             "BEGIN;
              DO $$ BEGIN
@@ -274,9 +274,9 @@ fn a_release_by_a_commit_is_not_refused_by_a_drop_of_the_queue_that_it_releases_
 }
 
 #[test]
-fn one_role_does_not_have_all_processes() {
-    // For each number of processes and of slots: how many one role gets, and how many are left for others. The
-    // launchers and the worker have three slots.
+fn one_role_cannot_take_all_processes() {
+    // For each number of processes and of slots: how many processes one role gets, and how many are left for others.
+    // The launchers and the worker have three slots.
     for (executors, slots, own, others) in [(3, 16, 2, 1), (8, 16, 6, 2), (8, 8, 3, 2), (16, 9, 4, 2)] {
         let (_cluster, mut client) = Cluster::with(&[
             &format!("pg_queue.max_executors = {executors}"),
@@ -315,14 +315,15 @@ fn one_role_does_not_have_all_processes() {
         };
         take("hog", "{h,h2}", own);
         if others > 1 {
-            // The victim's process leaves after some idle time. Then a second role gets as many as one role may.
+            // After some idle time the victim's process ends. Then a second role gets as many processes as one role may
+            // have.
             take("hog2", "{h3,h4}", 1);
         }
     }
 }
 
 #[test]
-fn where_the_server_has_no_room_a_role_that_has_no_process_gets_the_next() {
+fn a_role_without_a_process_gets_the_next_free_one() {
     // The workers of two databases take the slots that were left for others.
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.max_executors = 8", "max_worker_processes = 8"]).start_with_database("app");
@@ -352,13 +353,13 @@ fn where_the_server_has_no_room_a_role_that_has_no_process_gets_the_next() {
 }
 
 #[test]
-fn a_filter_that_cannot_be_read_matches_nothing_and_refuses_nothing() {
+fn an_unreadable_filter_matches_nothing_and_refuses_nothing() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut bed = bed(&database, &roles);
     let mallory = bed.mallory.clone();
     bed.as_role(&mallory, "SELECT queue.bind('t', 'mine', filter => '$.payload.a == 1')");
-    // As after a dump from another major, or a write by hand.
+    // A dump from another major version or a write by hand could leave such a filter.
     for filter in ["'$.. no path'", "repeat('(', 20000)", "repeat('$.a == 1 && ', 2000) || '1 == 1'"] {
         bed.client.run(&format!("UPDATE queue_internal.binding SET filter = {filter} WHERE filter IS NOT NULL"));
         bed.client.run("SELECT queue.adopt()");
@@ -372,7 +373,7 @@ fn a_filter_that_cannot_be_read_matches_nothing_and_refuses_nothing() {
 }
 
 #[test]
-fn a_key_that_a_subscriber_holds_in_its_own_queue_holds_up_its_own_copy_alone() {
+fn a_key_that_a_subscriber_holds_delays_only_its_own_copy() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let mut bed = bed(&database, &roles);

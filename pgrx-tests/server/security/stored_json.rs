@@ -1,4 +1,4 @@
-//! Stored JSON can be read again by a worker, a view, a page and a dump, however small it was to write.
+//! A worker, a view, a page and a dump can read all stored JSON, however small it was to write.
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
@@ -33,7 +33,7 @@ const KEPT: &[&str] = &[
     "queue.resolve(<flow>, {})",
 ];
 
-/// A queue, a topic, a claimed attempt, an open flow, and a session of a role that may manage them.
+/// A session of a role that may manage a queue, a topic, a claimed attempt and an open flow.
 struct Bed<'a> {
     client: postgres::Client,
     attempt: i64,
@@ -42,7 +42,7 @@ struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    /// `set`: the settings that a superuser makes for the session.
+    /// Makes all of these. `set`: settings that a superuser makes for the session.
     fn new(database: &'a Database, set: &str) -> Self {
         let roles = Roles::new(database);
         let writer = roles.make("writer", "");
@@ -60,7 +60,7 @@ impl<'a> Bed<'a> {
         Self { client, attempt, flow, _roles: roles }
     }
 
-    /// Calls a verb of `KEPT` with this value, which must be refused. Returns the message.
+    /// Calls a verb of `KEPT` with this value and asserts that it is refused. Returns the message.
     fn refused(&mut self, call: &str, value: &str) -> String {
         let call = call.replace("<id>", &self.attempt.to_string()).replace("<flow>", &self.flow.to_string());
         self.client.refused(&format!("SELECT {}", call.replace("{}", value)), "22023").message
@@ -68,7 +68,7 @@ impl<'a> Bed<'a> {
 }
 
 #[test]
-fn what_is_stored_is_not_nested_deeper_than_it_can_be_read() {
+fn stored_json_is_not_nested_deeper_than_can_be_read() {
     let database = Database::new();
     let mut bed = Bed::new(&database, "");
     for call in KEPT {
@@ -79,7 +79,7 @@ fn what_is_stored_is_not_nested_deeper_than_it_can_be_read() {
     }
     let client = &mut bed.client;
     client.run("RESET ROLE");
-    // A value of the greatest depth passes through everything: a dead letter, a topic with a filter, a search.
+    // A value of the greatest depth can be used everywhere: in a dead letter, a topic with a filter, a search.
     let deep = nested(1_000);
     client.run(&format!(
         "SELECT queue.create('orders', max_attempts => 1, dead_letter => 't'), queue.create('alerts'),
@@ -94,10 +94,10 @@ fn what_is_stored_is_not_nested_deeper_than_it_can_be_read() {
 }
 
 #[test]
-fn what_is_stored_is_not_longer_as_text_than_it_can_be_read() {
+fn stored_json_is_not_longer_as_text_than_can_be_read() {
     let database = Database::new();
     let mut bed = Bed::new(&database, "SET pg_queue.max_payload = '1MB'");
-    // Small when stored: numbers, escaped characters. Or long in any form.
+    // These values are small when stored (numbers, escaped characters), or they are long in any form.
     let long = [
         "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9))",
         "(SELECT jsonb_object_agg(n, '-1e-16383'::jsonb) FROM generate_series(1, 70) AS n)",
@@ -119,7 +119,7 @@ fn what_is_stored_is_not_longer_as_text_than_it_can_be_read() {
     let client = &mut bed.client;
     client.run("SELECT queue.enqueue('q', to_jsonb(repeat(chr(7), 174762)))");
     assert_eq!(client.value::<i32>("SELECT max(octet_length(payload::text)) FROM queue.jobs"), 1_048_574);
-    // By default a payload is refused if PostgreSQL could not write it as text.
+    // By default a payload is refused only if PostgreSQL could not write it as text.
     client.run("RESET ROLE; RESET pg_queue.max_payload");
     let numbers = |count: u32| {
         format!("SELECT queue.enqueue('q', jsonb_agg('1e131071'::jsonb)) FROM generate_series(1, {count})")

@@ -1,9 +1,8 @@
-//! All tables and sequences of the schema are accessible to the owner alone, whatever was granted. `pg_class` lists
-//! them.
+//! Only the owner has access to the tables and sequences of the schema, even after other grants. `pg_class` lists them.
 
 use crate::shared::*;
 
-/// The tables of the schema, including those of history, which are made later.
+/// Returns the tables of the schema, including those of history, which are made later.
 fn tables(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'queue_internal'::regnamespace AND relkind
@@ -12,7 +11,7 @@ fn tables(client: &mut Client) -> Vec<String> {
     )
 }
 
-/// A database with jobs in history, and a role that may read and write all data.
+/// Starts a server with jobs in history, and a role that may read and write all data.
 fn bed() -> (Cluster, Client) {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
@@ -48,7 +47,7 @@ fn no_table_can_be_written_to_by_a_role_that_does_not_own_it() {
         }
     }
     client.run("RESET ROLE");
-    // The role under which a job is retried cannot be written.
+    // The doctor reports the role.
     let told: String = client.value("SELECT detail FROM queue.doctor() WHERE name = 'roles' AND NOT ok");
     assert!(told.contains("Role mallory was granted"), "{told}");
 }
@@ -63,16 +62,17 @@ fn each_table_has_the_guard_always_on() {
          AND tgenabled = 'A')",
     );
     assert!(without.is_empty(), "{without:?}");
-    // Only the owner's writes that matter make the database wait for the end of a restore.
+    // These writes of the owner do not matter, so the database does not wait for the end of a restore.
     client
         .run("DELETE FROM queue_internal.history; DELETE FROM queue_internal.rollup; DELETE FROM queue_internal.total");
     assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'restore' AND NOT ok"), 0);
     client.enqueue("q");
 }
 
-/// Triggers and rules would run as the owner of the tables: a role with TRIGGER would get the owner's rights.
+/// Triggers and rules would run with the rights of the tables' owner. So a role with TRIGGER would get the owner's
+/// rights.
 #[test]
-fn nothing_can_be_hung_on_a_table_or_view_by_a_role_that_does_not_own_it() {
+fn only_the_owner_can_add_triggers_and_rules_to_a_table_or_view() {
     let (_cluster, mut client) = bed();
     let mut tables: Vec<String> = tables(&mut client).iter().map(|name| format!("queue_internal.{name}")).collect();
     let views: Vec<String> = client.column(

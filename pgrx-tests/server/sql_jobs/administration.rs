@@ -3,7 +3,7 @@
 use crate::shared::*;
 use crate::sql_jobs::commands::{ended, enqueue_as};
 
-/// A server with a queue of commands, roles that write them, and a table in which each run notes its role.
+/// Starts a server with a queue of commands, roles that write them, and a table in which each run records its role.
 fn bed(cluster: Cluster, roles: &[&str]) -> (Cluster, Client) {
     let (cluster, mut client) = cluster.start_with_database("app");
     client.run("CREATE TABLE ran (what text, who text DEFAULT current_user); GRANT ALL ON ran TO public");
@@ -28,9 +28,9 @@ fn running(client: &mut Client, job: i64) -> i32 {
 }
 
 #[test]
-fn a_role_as_which_no_process_can_connect_holds_up_no_other() {
+fn a_role_that_cannot_connect_holds_up_no_other_role() {
     let (cluster, mut client) = bed(Cluster::new(), &["poor", "rich"]);
-    // A process of the other role exists already.
+    // The other role already has a process.
     let warm = note(&mut client, "rich", "warm");
     ended(&mut client, warm);
     client.run("SELECT queue.pause('sql')");
@@ -69,7 +69,7 @@ fn a_role_that_may_not_connect_any_more_runs_nothing_more() {
     gate.run("SELECT pg_advisory_unlock(1)");
     let (state, _, error) = ended(&mut client, first);
     assert_eq!(state, "completed", "a session that is there goes on: {error}");
-    // The second job may have been claimed before.
+    // The second job may have been claimed earlier.
     ended(&mut client, second);
     let third = {
         client.run("GRANT CONNECT ON DATABASE app TO a; SELECT queue.pause('sql')");
@@ -131,7 +131,7 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
          ALTER ROLE a SET datestyle = 'German';
          ALTER ROLE a SET bytea_output = escape; ALTER ROLE a SET quote_all_identifiers = on",
     );
-    // Since 19 it cannot be switched off.
+    // Since PostgreSQL 19 this setting cannot be switched off.
     if client.value::<i32>("SELECT current_setting('server_version_num')::integer") < 190_000 {
         client.run("ALTER ROLE a SET standard_conforming_strings = off");
     }
@@ -140,7 +140,7 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
         let (state, _, error) = ended(&mut client, job);
         assert_eq!(state, "completed", "{error}");
     }
-    // A read-only command runs, and the outcome is not one of its writes.
+    // A read-only command runs. Recording its outcome is no write of the command.
     client.run("ALTER ROLE a SET default_transaction_read_only = on");
     wait::until_true("no process is left", || client.count("SELECT FROM queue.executors") == 0);
     let reads = enqueue_as(&mut client, "a", "SELECT 1", "");
@@ -178,7 +178,8 @@ fn without_executors_jobs_wait_until_there_are_some() {
 #[test]
 fn a_command_that_ends_its_own_process_dies_of_it() {
     let (_cluster, mut client) = bed(Cluster::new(), &["a"]);
-    // One after the other: the last one ends all processes of its role. Its request counts when the role looks again.
+    // The cases run one after the other. The last one ends all processes of its role. Its request takes effect when the
+    // process next checks.
     for (command, code) in [
         ("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(600)", "57P01"),
         ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(600)", "57014"),
@@ -228,7 +229,7 @@ fn a_standby_runs_nothing_until_it_is_promoted() {
 }
 
 #[test]
-fn a_superuser_s_commands_run_as_long_as_the_setting_allows_them() {
+fn commands_of_a_superuser_run_while_the_setting_allows_them() {
     let (cluster, mut client) = bed(Cluster::new().conf("pg_queue.superuser_jobs = on"), &[]);
     let job = note(&mut client, "postgres", "super");
     assert_eq!(ended(&mut client, job).0, "completed");
@@ -243,15 +244,15 @@ fn a_superuser_s_commands_run_as_long_as_the_setting_allows_them() {
     let (state, _, error) = ended(&mut client, second);
     assert_eq!(state, "dead");
     assert!(error.starts_with("42501: role \"postgres\" is a superuser"), "{error}");
-    // A plain role cannot turn it on for itself.
+    // An ordinary role cannot turn the setting on for itself.
     client.run("CREATE ROLE plain LOGIN; SET ROLE plain");
     client.refused("SET pg_queue.superuser_jobs = on", "42501");
 }
 
 #[test]
-fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
+fn a_process_that_has_grown_or_has_run_many_jobs_is_replaced() {
     let (_cluster, mut client) = bed(Cluster::new().conf("pg_queue.max_executors = 1"), &["a"]);
-    // The compiled body stays for as long as the process lives, and takes 140 MB.
+    // The compiled body stays as long as the process lives and takes 140 MB.
     client.run(
         "DO $do$ BEGIN EXECUTE 'CREATE FUNCTION large() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN '
              || repeat('PERFORM 1;', 20000) || ' RETURN pg_backend_pid(); END $$'; END $do$;

@@ -3,7 +3,7 @@
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// A database with a queue `sql` that runs commands, and a role that may do everything with it.
+/// A database with a queue `sql` that runs commands, and a role that may do everything with the queue.
 struct Bed<'a> {
     client: Client,
     role: String,
@@ -55,7 +55,7 @@ impl<'a> Bed<'a> {
     }
 }
 
-/// The separator before further arguments, if there are any.
+/// Returns the separator before further arguments if there are any.
 fn comma(more: &str) -> &'static str {
     if more.is_empty() { "" } else { ", " }
 }
@@ -80,7 +80,7 @@ pub fn ended(client: &mut Client, job: i64) -> (String, Option<String>, String) 
 }
 
 #[test]
-fn a_result_is_what_the_last_statement_says() {
+fn a_result_is_that_of_the_last_statement() {
     let database = Database::new();
     let mut bed = Bed::new(&database, "");
     assert_eq!(bed.result("INSERT INTO t SELECT generate_series(1, 7)", ""), r#"{"tag": "INSERT 0 7", "rows": 7}"#);
@@ -93,7 +93,7 @@ fn a_result_is_what_the_last_statement_says() {
 }
 
 #[test]
-fn arguments_are_bound_with_the_types_that_are_wanted() {
+fn arguments_are_bound_with_the_types_of_the_parameters() {
     let database = Database::new();
     let mut bed = Bed::new(&database, "");
     let values = r#"'[41, "it''s", null, {"k": [1]}, true, 12345678901234567890.5]'"#;
@@ -152,7 +152,7 @@ fn a_procedure_may_commit_and_what_it_has_committed_stays() {
 }
 
 #[test]
-fn what_a_command_is_told_is_kept_however_much_it_is() {
+fn the_last_notices_of_a_command_are_kept() {
     let database = Database::new();
     let mut bed = Bed::new(&database, "");
     let job = bed.enqueue(
@@ -232,7 +232,7 @@ fn a_command_is_parsed_when_it_is_enqueued() {
     {
         bed.client.refused(claim, "55000");
     }
-    // In a batch, a flow and a schedule, arguments beside a command are checked alike.
+    // Arguments beside a command are checked in the same way in a batch, a flow and a schedule.
     for (beside, message) in [
         (r#""command": "SELEC 1""#, "syntax error"),
         (r#""command": 1"#, "field \"command\" must be a string"),
@@ -316,17 +316,17 @@ fn a_payload_is_handed_to_the_queue_s_procedure_as_its_role() {
     let calls: Vec<String> =
         bed.client.column("SELECT concat_ws(' ', who, session, payload) FROM calls ORDER BY payload");
     assert_eq!(calls, [format!("{app} {app} {{\"id\": 7}}"), format!("{app} {app} {{\"id\": 8}}")]);
-    // The name is stored with its schema: no search_path changes its meaning.
+    // The name is stored with its schema, so no search_path changes its meaning.
     let found = bed.client.column::<String>("SELECT procedure FROM queue.queues WHERE queue_name = 'call'");
     assert_eq!(found, ["\"public\".\"handle\""]);
-    // A role that manages the queue does not get the role's rights by that.
+    // A role that manages the queue does not get the rights of the queue's role in this way.
     grant(&mut bed.client, "call", &bed.role, "manage");
     bed.client.run(&format!("SET ROLE {}", bed.role));
     bed.client.refused("SELECT queue.alter('call', procedure => 'look')", "42501");
 }
 
 #[test]
-fn a_job_that_is_cancelled_stops_at_once_wherever_it_is() {
+fn a_cancelled_command_stops_immediately_at_any_point() {
     let database = Database::new();
     let mut bed = Bed::new(&database, "lease => '1 hour'");
     let mut other = database.connect();
@@ -360,7 +360,7 @@ fn a_job_that_is_cancelled_stops_at_once_wherever_it_is() {
 }
 
 #[test]
-fn the_lease_is_how_long_a_command_may_run() {
+fn a_command_may_run_as_long_as_its_lease() {
     let database = Database::new();
     let mut bed = Bed::new(&database, "lease => '1 s', max_attempts => 2");
     let job = bed.enqueue("INSERT INTO t VALUES (1); SELECT pg_sleep(600)", "");
@@ -392,7 +392,7 @@ fn a_command_knows_its_job_and_may_end_it_itself() {
     assert_eq!(bed.client.count("SELECT FROM t"), 1, "its transaction has committed");
     assert_eq!(bed.client.value::<String>(&format!("SELECT progress::text FROM queue.job({job})")), "\"half\"");
     assert_eq!(bed.client.count("SELECT FROM queue.current_job()"), 0, "here no job runs");
-    // Changes in a later transaction than the job's end have no effect.
+    // Changes in a transaction after the job's end have no effect.
     let job = bed.enqueue(
         "SELECT queue.complete(id, '\"by itself\"') FROM queue.current_job(); INSERT INTO t VALUES (2)",
         "autocommit => true",
@@ -419,7 +419,7 @@ fn a_command_goes_on_to_the_next_stage_by_itself() {
     let job = bed.enqueue("SELECT 1 / 0", "stage => 'fetch'");
     let (state, _, error) = bed.end(job);
     assert!(state == "dead" && error.starts_with("22012: "), "{state} {error}");
-    // A skip ends it in its present stage.
+    // A skip ends the job in its present stage.
     let skip = bed.enqueue(
         "SELECT queue.advance(id, 'store') FROM queue.current_job() WHERE stage = 'fetch'; SELECT 7 AS n",
         "stage => 'fetch'",
@@ -428,7 +428,7 @@ fn a_command_goes_on_to_the_next_stage_by_itself() {
 }
 
 #[test]
-fn jobs_that_are_looked_at_and_not_started_do_not_count_for_the_rate() {
+fn jobs_that_are_looked_at_but_not_started_do_not_count_for_the_rate() {
     let database = Database::new();
     let mut bed =
         Bed::new(&database, "rate_limit => 6, rate_period => '1 hour', max_running_per_group => 1, max_running => 1");
@@ -476,7 +476,7 @@ fn an_error_that_comes_at_commit_undoes_the_outcome() {
 }
 
 #[test]
-fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
+fn schedules_chains_limits_and_dead_letters_work_for_commands() {
     let database = Database::new();
     create(&mut database.connect(), "graves", "executor => 'sql', max_attempts => 1");
     let mut bed = Bed::new(&database, "max_running_per_group => 1, max_attempts => 1, dead_letter => 'graves'");
@@ -516,7 +516,7 @@ fn without_a_free_process_jobs_wait() {
     client.run("CREATE ROLE writer LOGIN; CREATE TABLE t (n integer); GRANT ALL ON t TO public");
     create(&mut client, "sql", "executor => 'sql'");
     grant(&mut client, "sql", "writer", "produce");
-    // The launchers and the worker have three of the four slots. The other database's worker takes the last one.
+    // The launchers and the worker take three of the four slots. The worker of the other database takes the last one.
     let mut other = cluster.create_database("other");
     wait::until_true("all slots are taken", || {
         other.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 2

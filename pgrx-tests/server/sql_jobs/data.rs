@@ -1,13 +1,13 @@
-//! Data never runs: whatever verb wrote a payload, and whatever happens to its queue, a job is a command only if its
-//! writer wrote it as one. A command means what its writer meant: other roles' objects and settings do not change it.
+//! Data never runs. Whatever verb wrote a payload and whatever happens to its queue, a job is a command only if its
+//! writer wrote it as one. Objects and settings of other roles do not change the meaning of a command.
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// If it ran, it would record its role.
+/// If this command ran, it would record its role.
 const LOOT: &str = r#"{"command": "INSERT INTO loot VALUES (current_user)"}"#;
 
-/// A database with a table that all may write to.
+/// Makes a table that all roles may write to.
 fn bed(database: &Database) -> Client {
     let mut client = database.connect();
     client.run("CREATE TABLE loot (who text); GRANT ALL ON loot TO public");
@@ -33,7 +33,7 @@ fn call(verb: &str, id: i64) -> String {
 }
 
 #[test]
-fn the_list_of_verbs_that_take_payloads_is_whole() {
+fn the_list_of_verbs_that_take_payloads_is_complete() {
     let database = Database::new();
     let verbs: Vec<String> = database.connect().column(
         "SELECT DISTINCT proname::text FROM pg_proc
@@ -78,7 +78,7 @@ fn a_queue_of_commands_refuses_data_from_each_verb() {
 }
 
 #[test]
-fn a_queue_with_data_in_it_gets_no_executor_for_commands() {
+fn a_queue_with_data_cannot_get_an_executor() {
     let database = Database::new();
     let mut client = bed(&database);
     let beds: [(&str, &str); 8] = [
@@ -108,7 +108,8 @@ fn a_queue_with_data_in_it_gets_no_executor_for_commands() {
         }
         client.run("SELECT queue.drop(name, force => true) FROM unnest('{q,f,t}'::text[]) AS name");
     }
-    // Data in an open transaction counts, too. Without data the queue gets the executor, also with living commands.
+    // Data in an open transaction also counts. Without data the queue gets the executor, even if it has living
+    // commands.
     create(&mut client, "q", "");
     let mut other = database.connect();
     other.run(&format!("BEGIN; SELECT queue.enqueue('q', '{LOOT}')"));
@@ -140,7 +141,7 @@ fn all_dead(client: &mut Client, queue: &str, count: usize, what: &str) {
 }
 
 #[test]
-fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
+fn data_in_a_queue_of_commands_dies_with_a_reason() {
     let database = Database::new();
     let mut client = bed(&database);
     let roles = Roles::new(&database);
@@ -153,7 +154,7 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
     {
         grant(&mut client, queue, role, privilege);
     }
-    // A dead letter of data, of data for a procedure, and of a command.
+    // Makes dead letters of data, of data for a procedure, and of a command.
     client.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('orders', '{LOOT}'); RESET ROLE"));
     client.run(&format!(
         "SET ROLE {worker}; SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('orders'); RESET ROLE"
@@ -173,7 +174,7 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
          SET ROLE {shop}; SELECT queue.enqueue('calls', '{LOOT}'); RESET ROLE"
     ));
     all_dead(&mut client, "graves", 3, "a dead letter of a call");
-    // Older data that is retried, and data of a session that does not know the executor yet.
+    // Older data is retried, and a session that has not noticed the executor adds data.
     create(&mut client, "late", "max_attempts => 1");
     grant(&mut client, "late", &shop, "manage");
     client.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('late', '{LOOT}') FROM generate_series(1, 2)"));
@@ -190,7 +191,7 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
         "SET ROLE {shop}; SELECT queue.retry(job_id) FROM queue.jobs WHERE queue_name = 'late'; RESET ROLE"
     ));
     all_dead(&mut client, "late", 3, "a retry of data");
-    // A binding that was inserted into the tables by hand.
+    // The binding was inserted into the tables by hand.
     client.run(
         "SELECT queue.create_topic('t'); INSERT INTO queue_internal.binding (topic_id, queue_id, pattern, on_full,
         bound_by)
@@ -207,7 +208,7 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
 }
 
 #[test]
-fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_was_a_command() {
+fn a_payload_given_while_the_queue_runs_no_commands_is_data() {
     let database = Database::new();
     let mut client = bed(&database);
     let roles = Roles::new(&database);
@@ -216,7 +217,7 @@ fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_wa
         "queue.advance(id, 'b', payload => '{loot}') FROM queue.claim('q')",
         "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'replace')",
         "queue.enqueue_batch('q', '[{\"payload\": {loot}, \"unique_key\": \"k\", \"on_duplicate\": \"replace\"}]')",
-        // The job runs: another run is requested.
+        // While the job runs, another run is requested.
         "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'rerun') FROM queue.claim('q')",
     ];
     for verb in verbs {
@@ -229,8 +230,8 @@ fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_wa
         ));
         client.run("SELECT queue.alter('q', reset => '{executor}'), queue.resume('q')");
         client.run(&format!("SELECT {}", verb.replace("{loot}", LOOT)));
-        // Data keeps the queue from running commands. If a job is a command nevertheless, it dies when it no longer is
-        // one.
+        // Data keeps a queue from running commands. A job that is no command any more dies if it is to run
+        // nevertheless.
         if verb.contains("rerun") {
             // The running job is a command. The requested run is data.
             client.run("SELECT queue.alter('q', executor => 'sql')");
@@ -248,7 +249,7 @@ fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_wa
 }
 
 #[test]
-fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
+fn a_procedure_must_be_the_named_one_and_have_the_same_owner() {
     let database = Database::new();
     let mut client = bed(&database);
     let roles = Roles::new(&database);
@@ -277,7 +278,7 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
             "VARIADIC job jsonb[]",
             "job unknown",
         ] {
-            // No role can make some of these.
+            // No role can make some of these objects.
             let _ = client.batch_execute(&format!(
                 "CREATE {kind} shared.{name}({arguments}) {returns} LANGUAGE sql AS 'INSERT INTO public.loot \
                     VALUES (current_user)'"
@@ -293,7 +294,7 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
             client.value::<String>(&format!("SELECT coalesce(error, '') FROM queue.job({job})"))
         );
         assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);
-        // The object gets another owner, or is replaced by another one of its name.
+        // The object gets another owner, or another object of the same name replaces it.
         let dies = |client: &mut Client, code: &str| {
             let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
             wait::until_true("it is dead", || client.state(job) == "dead");
@@ -318,7 +319,7 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
 }
 
 #[test]
-fn settings_of_a_queue_that_decide_what_a_command_means_count_for_roles_that_the_setter_may_become() {
+fn settings_that_change_the_meaning_of_commands_count_only_for_roles_that_the_setter_may_become() {
     let database = Database::new();
     let mut client = bed(&database);
     let roles = Roles::new(&database);
@@ -379,14 +380,14 @@ fn settings_of_a_queue_that_decide_what_a_command_means_count_for_roles_that_the
     assert_eq!(client.count("SELECT FROM loot"), 0);
     let found = run(&mut client, r#"{"work_mem": "1MB", "Statement_Timeout": "1min", "enable_seqscan": false}"#);
     assert_eq!(found, "completed ");
-    // All settings that choose plans or limit a plan's resources, also those of the next major.
+    // All settings that choose plans or limit a plan's resources, including those of the next major version.
     let plans: String = client.value(
         "SELECT jsonb_object_agg(name, setting)::text FROM pg_settings WHERE context = 'user'
          AND category ~ '^(Query Tuning|Resource Usage) / ' AND category !~ 'Disk|Vacuum'",
     );
     assert!(plans.contains("enable_seqscan") && plans.contains("seq_page_cost") && plans.contains("geqo"), "{plans}");
     assert_eq!(run(&mut client, &plans), "completed ");
-    // A role may change what it could have written itself.
+    // A role may change the commands that it could have written itself.
     client.run(&format!("GRANT {author} TO {boss}"));
     assert_eq!(run(&mut client, r#"{"search_path": "boss, pg_catalog"}"#), "completed ");
     assert_eq!(client.column::<String>("SELECT who FROM loot"), std::slice::from_ref(&author));

@@ -3,7 +3,7 @@
 use crate::shared::*;
 use crate::sql_jobs::commands::enqueue_as;
 
-/// A queue of commands, and a table that commands may write to.
+/// Makes a queue of commands, and a table that commands may write to.
 fn prepare(client: &mut Client) {
     let options = "executor => 'sql', max_attempts => 1, stages => ARRAY['first', 'second']";
     create(client, "sql", options);
@@ -39,7 +39,7 @@ const WAYS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
+fn writes_of_a_command_in_a_transaction_after_the_end_of_its_job_are_undone() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
     prepare(&mut client);
     client.run("SELECT queue.create('other'), queue.grant('other', 'ender', 'produce')");
@@ -67,7 +67,7 @@ fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
     assert!(pairs.iter().all(|pair| pair[0] == pair[1]), "{states:?}");
     let first: Vec<&str> = pairs.iter().map(|pair| pair[0].as_str()).collect();
     assert_eq!(first, ["completed", "scheduled", "dead", "dead", "scheduled", "held", "cancelled"], "{errors:?}");
-    // In the same transaction the end counts.
+    // If the command writes in the transaction in which it ends its job, the end and the write both count.
     let job = enqueue_as(
         &mut client,
         "ender",
@@ -80,8 +80,9 @@ fn what_a_command_does_in_a_transaction_after_its_job_has_ended_is_undone() {
 }
 
 #[test]
-fn what_a_command_does_after_its_job_was_ended_by_others_is_undone() {
-    // The command is held at its end, so no signal comes in time. Its lease expires, or another session ends the job.
+fn writes_of_a_command_are_undone_if_another_session_has_ended_its_job() {
+    // A fault point holds the command at its end, so no signal comes in time. Its lease expires, or another session
+    // ends the job.
     for (way, end) in [("lease", ""), ("cancel", "SELECT queue.cancel($, force => true)")] {
         let (_database, mut client) =
             Database::new().with_queue("sql", "executor => 'sql', max_attempts => 1, lease => '2 s'");
@@ -111,12 +112,12 @@ fn what_a_command_does_after_its_job_was_ended_by_others_is_undone() {
 
 #[test]
 fn a_command_that_ends_the_server_does_so_twice_at_most() {
-    // Only the claim itself makes it durable.
+    // Only the claim makes itself durable, because WAL is written seldom.
     let (cluster, mut client) = Cluster::new().conf("wal_writer_delay = '10 s'").start_with_database("app");
     prepare(&mut client);
     client.run("GRANT pg_execute_server_program TO ender; SELECT queue.pause('sql')");
     let job = enqueue_as(&mut client, "ender", "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'", "stage => 'second'");
-    // The command may end the server before the answer.
+    // The command may end the server before this statement has its answer.
     drop(client.batch_execute("SELECT queue.resume('sql')"));
     wait::until("the job is dead", || {
         let mut client = cluster.config().dbname("app").connect(NoTls).ok()?;

@@ -4,7 +4,7 @@ use queue_tests::installation::output;
 
 use crate::shared::*;
 
-/// A server with a queue of commands, a role that writes them, and a counter.
+/// Starts a server with a queue of commands, a role that writes them, and a counter.
 fn bed(cluster: Cluster, options: &str) -> (Cluster, Client) {
     let (cluster, mut client) = cluster.start_with_database("app");
     client
@@ -21,7 +21,7 @@ fn running(client: &mut Client) -> i32 {
 }
 
 #[test]
-fn what_a_command_does_happens_exactly_once_whatever_dies() {
+fn the_effects_of_a_command_happen_exactly_once_whatever_is_killed() {
     // `make soak-sql` has 100,000 jobs and 40 rounds.
     let mut jobs =
         random::number("QUEUE_SQL_JOBS").map_or(2_000, |jobs| i64::try_from(jobs).expect("a number of jobs"));
@@ -38,7 +38,8 @@ fn what_a_command_does_happens_exactly_once_whatever_dies() {
     };
     enqueue(&mut client, jobs);
     let first = jobs;
-    let mut random = random::Random::new(random::seed("what_a_command_does_happens_exactly_once_whatever_dies"));
+    let mut random =
+        random::Random::new(random::seed("the_effects_of_a_command_happen_exactly_once_whatever_is_killed"));
     for round in 0..rounds {
         let mut client = cluster.connect_to("app");
         wait::until_true("some more have run", || {
@@ -47,7 +48,7 @@ fn what_a_command_does_happens_exactly_once_whatever_dies() {
         if round % 2 == 0 {
             wait::until("a process is killed", || {
                 let pids: Vec<i32> = client.column("SELECT pid FROM queue.executors");
-                // All jobs may have run, and the processes have ended.
+                // All jobs may have run, so that the processes have ended.
                 if pids.is_empty() {
                     client.run("SET ROLE writer");
                     enqueue(&mut client, 1);
@@ -144,7 +145,7 @@ fn one_queue_does_not_keep_all_processes_from_another() {
 }
 
 #[test]
-fn a_process_that_never_appears_is_asked_for_again() {
+fn a_process_that_never_starts_is_requested_again() {
     let (cluster, mut client) = bed(Cluster::new(), "");
     let fault = cluster.fault("executor.started", "error");
     client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'UPDATE t SET n = n + 1'); RESET ROLE");
@@ -171,7 +172,7 @@ fn restored_jobs_and_schedules_run_as_the_role_of_the_same_name_and_die_without_
 
     let target = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
     let mut client = target.connect();
-    // Other oids than in the source, and one role less.
+    // The roles have other oids than in the source, and one is missing.
     client.run("CREATE ROLE between; CREATE ROLE handler LOGIN; CREATE ROLE another; CREATE ROLE writer LOGIN");
     client.run("CREATE DATABASE app");
     // The grants to the missing role fail.

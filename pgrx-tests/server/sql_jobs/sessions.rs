@@ -1,10 +1,10 @@
-//! A command runs in a complete session: everything that uses the connection gets an answer, and the log has what it
-//! has of a session.
+//! A command runs in a complete session. Everything that uses the connection gets an answer, and the log has the same
+//! lines as for a session.
 
 use crate::shared::*;
 use crate::sql_jobs::commands::{ended, enqueue_as};
 
-/// A server with a queue of commands and a role that may enqueue into it.
+/// Starts a server with a queue of commands and a role that may enqueue into it.
 fn cluster() -> (Cluster, Client) {
     let cluster = Cluster::with(&["log_line_prefix = '%m [%p] %u@%d %b %e '", "pg_queue.max_executors = 4"]).start();
     let mut admin = cluster.create_database("app");
@@ -31,11 +31,12 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
             ORDER BY name",
     );
     for module in modules {
-        // Some need another language that is not installed.
+        // Some modules need a language that is not installed.
         let _ = admin.batch_execute(&format!("CREATE EXTENSION \"{module}\" CASCADE"));
     }
     admin.run("GRANT USAGE ON FOREIGN DATA WRAPPER postgres_fdw TO author");
-    // Without arguments, and with one text or number. Functions that wait or read without an end are left out.
+    // Calls functions without arguments, and functions with one text or number. Functions that wait or read without an
+    // end are left out.
     let calls: Vec<String> = admin.column(
         "SELECT format('SELECT count(*) FROM (SELECT %I.%I(%s)) AS f', n.nspname, p.proname,
                        CASE WHEN p.pronargs = 0 THEN '' ELSE '''1''::' || p.proargtypes[0]::regtype END)
@@ -87,13 +88,13 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
 }
 
 #[test]
-fn the_log_has_what_it_has_of_a_session() {
+fn the_log_has_the_same_lines_as_for_a_session() {
     let (cluster, mut admin) = cluster();
     let run = |admin: &mut Client, command: &str, more: &str| {
         let job = enqueue_as(admin, "author", command, more);
         ended(admin, job);
     };
-    // By default the log has errors with their commands, and nothing else.
+    // By default the log has only errors with their commands.
     run(&mut admin, "SELECT 'quiet'", "");
     run(&mut admin, "SELECT 1 / 0 AS loud", "");
     admin.run(
@@ -124,6 +125,6 @@ fn the_log_has_what_it_has_of_a_session() {
     }
     assert!(log.lines().any(|line| line.contains("author@app") && line.contains("LOG:  duration: ")), "{log}");
     assert!(!log.contains("DISCARD"));
-    // A statement written by log_statement is not written again with its duration.
+    // If log_statement has written a statement, its duration comes without the statement.
     assert!(!log.contains("ms  statement: SELECT 'one'"), "{log}");
 }

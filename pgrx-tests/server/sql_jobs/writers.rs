@@ -3,7 +3,7 @@
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
 
-/// A table in which each command records its role, and a paused queue.
+/// Makes a table in which each command records its role, and a paused queue.
 fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
     let mut client = database.connect();
     create(&mut client, "sql", &format!("executor => 'sql', backoff_base => '0', max_attempts => 3{options}"));
@@ -15,7 +15,7 @@ fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
     client
 }
 
-/// A command that records its role, as a literal.
+/// Returns a command that records its role, as a literal.
 fn note(what: &str) -> String {
     format!("'INSERT INTO ran VALUES (''{what}'')'")
 }
@@ -24,7 +24,7 @@ fn as_role(client: &mut Client, role: &str, sql: &str) {
     client.run(&format!("SET ROLE {role}; {sql}; RESET ROLE"));
 }
 
-/// Runs all jobs of the queue. Returns what has run as which role.
+/// Runs all jobs of the queue. Returns what each has recorded, with its role.
 fn drain(client: &mut Client) -> Vec<String> {
     client.run("SELECT queue.resume('sql')");
     wait::until_true("all jobs have ended", || {
@@ -39,7 +39,7 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], ", stages => '{one, two}'");
-    // Another role leaves the command alone.
+    // A duplicate that another role enqueues does not change the command.
     as_role(
         &mut client,
         &a,
@@ -50,7 +50,7 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
         &b,
         &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 's', stage => 'two')", note("s of b")),
     );
-    // Batches.
+    // Two roles enqueue batches.
     as_role(
         &mut client,
         &a,
@@ -67,7 +67,7 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
             note("batch of b")
         ),
     );
-    // A manager changes something other than the payload.
+    // A manager changes other things than the payload.
     as_role(
         &mut client,
         &a,
@@ -75,7 +75,7 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
     );
     as_role(&mut client, &b, "SELECT queue.reprioritize(job_id, -1) FROM queue.jobs WHERE unique_key = 'p'");
     as_role(&mut client, &b, "SELECT queue.reschedule(job_id, now()) FROM queue.jobs WHERE unique_key = 'p'");
-    // A job that advances itself, and a job that another role advances while it runs. Without a new payload they keep
+    // One job advances itself, and another role advances a second job while it runs. Without a new payload both keep
     // their writer.
     let on = "SELECT queue.advance(id) FROM queue.current_job() WHERE stage = ''one''; INSERT INTO ran \
         SELECT ''sent on by a'' FROM queue.current_job() WHERE stage = ''two''";
@@ -102,7 +102,7 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
 }
 
 #[test]
-fn what_is_replaced_runs_as_the_role_that_wrote_it_last() {
+fn a_replaced_command_runs_as_the_role_that_wrote_it_last() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
@@ -128,7 +128,7 @@ fn what_is_replaced_runs_as_the_role_that_wrote_it_last() {
 }
 
 #[test]
-fn a_run_that_was_asked_for_is_that_of_the_role_that_asked() {
+fn a_requested_run_is_that_of_the_role_that_requested_it() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
@@ -153,7 +153,7 @@ fn a_run_that_was_asked_for_is_that_of_the_role_that_asked() {
 }
 
 #[test]
-fn there_is_nothing_to_escape_to() {
+fn a_command_cannot_get_more_rights_than_its_writer() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
@@ -179,7 +179,7 @@ fn there_is_nothing_to_escape_to() {
         "RESET ROLE; INSERT INTO ran VALUES ('reset')",
         "RESET SESSION AUTHORIZATION; INSERT INTO ran VALUES ('authorization')",
         "SET ROLE NONE; INSERT INTO ran VALUES ('none')",
-        // A session of more rights would meet the planted objects if it used this search_path.
+        // If a session with more rights used this search_path, it would meet the planted objects.
         "CREATE FUNCTION a_planted(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT current_user = 'postgres' $$;
          CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = a_planted)",
     ] {
@@ -198,10 +198,11 @@ fn there_is_nothing_to_escape_to() {
         let ended = end(command);
         assert!(ended.starts_with("dead 42501: "), "{command}: {ended}");
     }
-    // A command may become a role that its own role belongs to, as by hand. The next job starts anew.
+    // A command may become a role of which its own role is a member, as in any session. The next job begins as its own
+    // role.
     assert_eq!(end(&format!("SET ROLE {b}; INSERT INTO ran VALUES ('became')")), "completed ");
     assert_eq!(end("INSERT INTO ran VALUES ('after')"), "completed ");
-    // LISTEN does not outlast the command. Since 15 a background process cannot LISTEN.
+    // LISTEN ends with the command. In 15 and later a background process cannot LISTEN.
     let listens = end("LISTEN secrets");
     assert!(listens == "completed " || listens.starts_with("dead 0A000: "), "{listens}");
     assert_eq!(end("INSERT INTO ran SELECT 'heard' FROM pg_listening_channels()"), "completed ");
@@ -220,7 +221,7 @@ fn there_is_nothing_to_escape_to() {
 }
 
 #[test]
-fn a_role_that_is_gone_or_made_anew_or_has_become_a_superuser_runs_nothing() {
+fn a_role_that_was_dropped_or_remade_or_became_a_superuser_runs_nothing() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let (gone, anew, risen) = (roles.make("gone", ""), roles.make("anew", ""), roles.make("risen", ""));
@@ -262,12 +263,12 @@ fn roles_take_turns_in_the_order_of_their_jobs() {
 }
 
 #[test]
-fn what_is_planted_in_a_role_s_search_path_runs_as_that_role_alone() {
+fn objects_planted_in_a_role_s_search_path_run_only_as_that_role() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], "");
-    // Objects with one of these names record the calling role.
+    // Each planted object has one of these names and records the calling role.
     client.run(&format!(
         "CREATE SCHEMA planted AUTHORIZATION {a}; GRANT USAGE ON SCHEMA planted TO public; SET ROLE {a};
          CREATE TABLE planted.met (who text DEFAULT current_user); GRANT INSERT ON planted.met TO public;
@@ -335,7 +336,7 @@ fn a_membership_counts_when_the_command_runs() {
 }
 
 #[test]
-fn a_manager_that_tries_a_job_again_does_not_become_its_writer() {
+fn a_manager_that_retries_a_job_does_not_become_its_writer() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));

@@ -1,5 +1,5 @@
 //! `queue_internal.history`: what is kept of ended jobs, during the copy and after it. Only `queue.maintain()` does
-//! duties here, with one step of the storage duty a call.
+//! duties here. A call does one step of the storage duty.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU32;
@@ -18,7 +18,7 @@ pub static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
     .start()
 });
 
-/// A database of the test's own with the extension, and its name.
+/// Makes a database for one test with the extension. Returns a connection and the name.
 pub fn database() -> (Client, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("d{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -29,13 +29,13 @@ fn named_database(name: &str) -> Client {
     SERVER.create_database_with(name, "ALTER DATABASE $ SET pg_queue.worker = off")
 }
 
-/// The number of attempts in the young segments.
+/// Returns the number of attempts in the young segments.
 fn young(client: &mut Client) -> i64 {
     let tables: Vec<String> = (0..8).map(|n| format!("SELECT FROM queue_internal.attempt_{n}")).collect();
     client.value(&format!("SELECT count(*) FROM ({}) AS a", tables.join(" UNION ALL ")))
 }
 
-/// Does steps, and calls `look` after each, until the young segments are empty: all ended attempts are in history.
+/// Does steps and calls `look` after each, until the young segments are empty and all ended attempts are in history.
 fn reclaim_and(client: &mut Client, mut look: impl FnMut(&mut Client)) {
     wait::within("the young segments are empty", Duration::from_secs(60), || {
         client.run("SELECT FROM queue.maintain()");
@@ -44,15 +44,15 @@ fn reclaim_and(client: &mut Client, mut look: impl FnMut(&mut Client)) {
     });
 }
 
-/// Does so in one go, also if many jobs live: a segment with less than a twentieth of living jobs is reclaimed without
-/// need.
+/// Does what `reclaim_and` does, even if many jobs live. The filler makes them less than a twentieth of their segment,
+/// so that it is reclaimed without need.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.pass_through("filler", 500);
     reclaim_and(client, |_| {});
 }
 
-/// The end of a lease is computed from two clocks, so two queries differ by some microseconds.
+/// Jobs without the ends of leases. Two queries compute those from two clocks and differ by some microseconds.
 pub const JOBS: &str = "
     SELECT (to_jsonb(j) || jsonb_build_object('lease_expires_at',
     date_trunc('minute', lease_expires_at + interval '30 s')))::text
@@ -68,7 +68,7 @@ pub fn varied(client: &mut Client, queue: &str) {
         "max_attempts => 3, backoff_base => '0', backoff_jitter => 0, lease => '1 hour', dead_retention => '2 days'";
     create(client, queue, options);
     let words = [
-        // Ready, scheduled, running with progress, retrying.
+        // Ready, scheduled, running (with progress), and retrying jobs.
         "enqueue('$', '{\"n\": 1}', priority => 9, headers => '{\"h\": 1}')",
         "enqueue('$', '{\"n\": 2}', delay => '1 day', max_attempts => 7)",
     ];
@@ -81,7 +81,7 @@ pub fn varied(client: &mut Client, queue: &str) {
         let job = client.value(&format!("SELECT queue.enqueue('{queue}', {payload}{more})"));
         (job, client.value(&format!("SELECT id FROM queue.claim('{queue}', worker => 'w ' || {job})")))
     };
-    // Ended in all ways, small and large, at the first attempt and after failures.
+    // Jobs with all kinds of ends, small and large, at the first attempt and after failures.
     let (_, running) = next("'3'", "");
     let (_, done) = next(big, ", headers => '{\"trace\": \"x\"}', priority => 2");
     let (_, dead) = next(big, "");
@@ -105,16 +105,16 @@ pub fn varied(client: &mut Client, queue: &str) {
     for (id, error) in [(dead, "one"), (twice, "once")] {
         client.run(&format!("SELECT queue.fail({id}, '{error}')"));
     }
-    // Both jobs are at their second attempt and run side by side.
+    // Both jobs are at their second attempt and run at the same time.
     let again = client.column::<i64>(&format!("SELECT id FROM queue.claim('{queue}', 2) ORDER BY job_id"));
     client.run(&format!("SELECT queue.fail({}, 'two'); SELECT queue.complete({}, 'null')", again[0], again[1]));
     let last = client.claim(queue);
     client.run(&format!("SELECT queue.fail({last}, 'three')"));
-    // Retried by hand and waiting.
+    // This job was retried by hand and waits.
     let once_more = client.enqueue(queue);
     let id = client.claim(queue);
     client.run(&format!("SELECT queue.complete({id}); SELECT queue.retry({once_more}, now() + interval '1 day')"));
-    // Retried by hand and completed again.
+    // This job was retried by hand and completed again.
     let again = client.enqueue(queue);
     let id = client.claim(queue);
     client.run(&format!("SELECT queue.fail({id}, 'at first', fatal => true); SELECT queue.retry({again})"));
@@ -134,7 +134,7 @@ pub fn varied(client: &mut Client, queue: &str) {
 fn each_step_on_the_way_shows_each_job_once_and_whole() {
     let (mut client, _) = database();
     varied(&mut client, "q");
-    // Several batches of the copy.
+    // The copy takes several batches.
     create(&mut client, "many", "");
     client.pass_through("many", 5000);
     let (jobs, attempts, errors) =
@@ -171,7 +171,7 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
     assert_eq!(client.count(kept), 0, "payloads of attempts that were not the last");
 }
 
-/// The number of history rows for each day until which they are kept, as days from today (UTC).
+/// Returns the number of history rows for each day until which they are kept. Days are counted from today (UTC).
 pub fn kept(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT q.queue_name || ' ' || h.outcome::text || ' ' || CASE WHEN c.relname LIKE 'history\\_forever%'
@@ -184,7 +184,7 @@ pub fn kept(client: &mut Client) -> Vec<String> {
     )
 }
 
-/// One job completed at the second attempt, one dead at the second.
+/// Makes two jobs: one completes at the second attempt, the other one dies at the second.
 fn two_jobs(client: &mut Client, queue: &str) {
     client.run(&format!("SELECT queue.enqueue('{queue}', to_jsonb(n)) FROM generate_series(1, 2) AS n"));
     client.run(&format!("SELECT queue.fail(id, 'first') FROM queue.claim('{queue}', 2)"));
@@ -193,7 +193,7 @@ fn two_jobs(client: &mut Client, queue: &str) {
 }
 
 #[test]
-fn retention_is_the_queues() {
+fn each_queue_has_its_own_retention() {
     let (mut client, _) = database();
     for (name, options) in [
         ("as_ever", ""),
@@ -208,7 +208,7 @@ fn retention_is_the_queues() {
         create(&mut client, name, &format!("max_attempts => 2, backoff_base => '0'{more}{options}"));
         two_jobs(&mut client, name);
     }
-    // A retried job with a retention of 0 leaves no trace, whether it is retried before or after the copy.
+    // If the retention is 0, a retried job leaves no trace, whether it is retried before or after the copy.
     let revive = |client: &mut Client, queue: &str| {
         let job: i64 = client.enqueue(queue);
         client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}')"));
@@ -248,7 +248,7 @@ fn retention_is_the_queues() {
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'nothing'"), 0);
     assert_eq!(client.count("SELECT FROM queue.attempts WHERE queue_name = 'nothing'"), 0);
 
-    // Another retention applies to later copies.
+    // Another retention affects later copies.
     client.run("SELECT queue.alter('as_ever', retention => '5 days', dead_retention => '10 days')");
     client.run("SELECT queue.alter('nothing', reset => '{retention}')");
     client.run("SELECT queue.alter('for_ever', retention => '0', dead_retention => '0')");
@@ -279,7 +279,7 @@ fn retention_is_the_queues() {
 }
 
 #[test]
-fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
+fn a_successor_is_kept_when_its_job_has_left_the_segment() {
     let (mut client, _) = database();
     create(&mut client, "q", "");
     let (waiting, running) = (client.enqueue("q"), client.enqueue("q"));
@@ -291,7 +291,7 @@ fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
         client.run("SELECT FROM queue.maintain()");
         client.count("SELECT FROM queue_internal.segment_log WHERE state = 'd'") > 0
     });
-    // The attempts end elsewhere and run again, while their old segment is copied and emptied.
+    // The attempts end in another segment and run again, while their old segment is copied and emptied.
     client.run(&format!("SELECT queue.complete({id}); SELECT queue.complete(id) FROM queue.claim('q')"));
     client.run(&format!(
         "SELECT queue.retry({waiting}, now() + interval '1 day'); \
@@ -308,12 +308,12 @@ fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
 }
 
 #[test]
-fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
+fn a_job_without_retention_is_gone_when_its_segment_is_copied() {
     let (mut client, _) = database();
     create(&mut client, "q", "retention => '0'");
     let job = client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    // A dump holds up the last step.
+    // The holder's lock, which is that of a dump, delays the last step.
     let mut holder = client_of(&mut client);
     holder.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
     let is_copied = "SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue_internal.segment_log ORDER BY segment, \
@@ -322,7 +322,7 @@ fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
         client.run("SELECT FROM queue.maintain()");
         client.count(is_copied) > 0
     });
-    // The verbs do not find the jobs, as the views do not, although their rows still exist.
+    // Neither verbs nor views find the jobs, although their rows still exist.
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
     client.refused(&format!("SELECT queue.retry({job})"), "P0002");
     holder.run("COMMIT");
@@ -330,13 +330,13 @@ fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
     assert_eq!(client.count("SELECT FROM queue_internal.successor"), 0);
 }
 
-/// Another connection to the same database.
+/// Opens another connection to the same database.
 pub fn client_of(client: &mut Client) -> Client {
     SERVER.connect_to(&client.value::<String>("SELECT current_database()::text"))
 }
 
 #[test]
-fn verbs_find_what_is_in_history() {
+fn verbs_find_jobs_in_history() {
     let (mut client, _) = database();
     create(&mut client, "q", "max_attempts => 2, backoff_base => '0'");
     two_jobs(&mut client, "q");
@@ -404,7 +404,7 @@ fn verbs_find_what_is_in_history() {
     assert_eq!(client.column::<String>("SELECT state FROM queue.jobs"), ["completed"; 3]);
     assert_eq!(client.count("SELECT FROM queue.attempts"), 7);
 
-    // Of two concurrent retries one succeeds.
+    // If two retries run at the same time, one succeeds.
     client.run(&format!("BEGIN; SELECT queue.retry({done})"));
     let mut other = client_of(&mut client);
     other.refused(&format!("SELECT queue.retry({done})"), "55006");
@@ -414,13 +414,13 @@ fn verbs_find_what_is_in_history() {
 }
 
 #[test]
-fn a_job_of_which_only_early_attempts_are_left_is_gone() {
+fn a_job_with_only_early_attempts_in_history_is_gone() {
     let (mut client, _) = database();
     create(&mut client, "q", "max_attempts => 2, backoff_base => '0', retention => '0'");
-    // The first attempt is copied before the job has ended.
+    // The first attempt is copied before its job has ended.
     let job = client.enqueue("q");
     client.run("SELECT queue.fail(id, 'first', retry_in => '1 day') FROM queue.claim('q')");
-    // Retried by hand after its death.
+    // This job was retried by hand after its death.
     let revived = client.enqueue("q");
     client.run("SELECT queue.fail(id, 'dead', fatal => true) FROM queue.claim('q')");
     reclaim(&mut client);
@@ -428,7 +428,7 @@ fn a_job_of_which_only_early_attempts_are_left_is_gone() {
     client.run(&format!("SELECT queue.retry({job}); SELECT queue.retry({revived})"));
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 2)");
     reclaim(&mut client);
-    // Old segments have the rows, or had them.
+    // The rows are in old segments or were there.
     wait::within("old is reclaimed", Duration::from_secs(60), || {
         client.run("SELECT FROM queue.maintain()");
         (client.count("SELECT FROM queue_internal.attempt_8 UNION ALL SELECT FROM queue_internal.attempt_9") == 0)
@@ -444,7 +444,7 @@ fn a_job_of_which_only_early_attempts_are_left_is_gone() {
     }
 }
 
-/// The child tables of history.
+/// Returns the child tables of history.
 pub fn children(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queue_internal.history'::regclass
@@ -453,7 +453,7 @@ pub fn children(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased() {
+fn jobs_being_erased_are_not_revived_and_jobs_being_revived_are_not_erased() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let jobs: Vec<i64> = (0..3).map(|_| client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')")).collect();
@@ -461,7 +461,7 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
     let mut eraser = cluster.connect_to("app");
     eraser.run(&format!("BEGIN; SELECT queue.forget({})", jobs[0]));
     client.refused(&format!("SELECT queue.retry({})", jobs[0]), "55006");
-    // The second session waits for the first, and its job is revived meanwhile.
+    // The second session waits for the first one. Meanwhile its job is revived.
     thread::scope(|scope| {
         let mut second = cluster.connect_to("app");
         let pid: i32 = second.value("SELECT pg_backend_pid()");
@@ -481,7 +481,7 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
 
     client.run(&format!("SELECT queue.cancel({}, force => true)", jobs[2]));
     eraser.run(&format!("BEGIN; SELECT queue.retry({})", jobs[2]));
-    // Calls for many answer that the job is busy.
+    // Calls for many jobs answer that the job is busy.
     let answer: String = client.value(&format!("SELECT outcome FROM queue.retry_many(ARRAY[{}])", jobs[2]));
     assert_eq!(answer, "busy");
     client.refused(&format!("SELECT queue.forget({})", jobs[2]), "55006");
@@ -490,7 +490,7 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
 }
 
 #[test]
-fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
+fn a_job_with_a_requested_run_is_not_erased_before_that_run_is_made() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "");
@@ -507,7 +507,7 @@ fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
 }
 
 #[test]
-fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
+fn no_duty_fails_because_of_a_publication_of_all_tables() {
     let (_cluster, mut client) =
         Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     client.run("CREATE PUBLICATION everything FOR ALL TABLES");
@@ -526,8 +526,7 @@ fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
         client.batch_execute("SELECT queue.enqueue('q')").ok()
     });
     client.run("SELECT FROM queue.maintain()");
-    // Tables with updates or deletes have the replica identity that a publication needs. All others are only inserted
-    // into.
+    // Tables with updates or deletes have the replica identity that a publication needs. The others only get inserts.
     let without = "SELECT DISTINCT regexp_replace(c.relname, '_[0-9]$', '') FROM pg_class AS c
                    WHERE c.relnamespace = 'queue_internal'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
                      AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) ORDER BY 1";
@@ -535,7 +534,7 @@ fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
 }
 
 #[test]
-fn a_job_that_waits_after_a_failure_counts_among_the_errors_also_when_that_attempt_is_not_kept() {
+fn a_waiting_job_counts_among_the_errors_even_if_its_failed_attempt_is_not_kept() {
     let (_cluster, mut client) =
         Cluster::with(&["pg_queue.segment_age = 1", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
     create(&mut client, "q", "dead_retention => '0'");
@@ -546,7 +545,7 @@ fn a_job_that_waits_after_a_failure_counts_among_the_errors_also_when_that_attem
 }
 
 #[test]
-fn calls_for_many_pass_over_what_somebody_else_revives() {
+fn calls_for_many_pass_over_jobs_that_another_session_revives() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let busy = client.enqueue("q");
@@ -561,7 +560,7 @@ fn calls_for_many_pass_over_what_somebody_else_revives() {
 }
 
 #[test]
-fn what_ran_when_its_queue_was_dropped_can_be_erased() {
+fn a_job_that_ran_when_its_queue_was_dropped_can_be_erased() {
     let (_cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')");

@@ -1,4 +1,4 @@
-//! The copy to history: attempts, notes, payloads, the order of groups.
+//! The copy to history: attempts, notes, payloads, and the order of groups.
 
 use queue_tests::EARLIER;
 
@@ -7,14 +7,14 @@ use crate::storage::history::{SERVER, children, database, reclaim};
 use crate::storage::segments_races::{claim_one, drive, drive_to_move, enqueue, in_state, maintain, still};
 
 #[test]
-fn payloads_are_there_however_long_a_look_takes() {
+fn payloads_are_shown_however_long_a_query_takes() {
     let (mut client, name) = database();
     create(&mut client, "q", "max_attempts => 2, backoff_base => '0'");
     client.run(
         "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 30) AS n))",
     );
     client.work_off("q", 10);
-    // These attempts go on while they are read.
+    // These attempts go on while the cursor reads them.
     let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 10)");
     let mut looker = SERVER.connect_to(&name);
     looker.run("BEGIN; DECLARE look CURSOR FOR SELECT payload::text::int FROM queue.jobs WHERE queue_name = 'q'");
@@ -53,7 +53,7 @@ fn a_job_with_very_many_attempts_is_copied_without_reading_them_all_for_each() {
 }
 
 #[test]
-fn of_many_notes_those_move_that_still_say_something() {
+fn only_notes_that_still_count_move() {
     let (mut client, _) = database();
     create(&mut client, "q", "lease => '1 minute'");
     let job_id = client.enqueue("q");
@@ -70,7 +70,7 @@ fn of_many_notes_those_move_that_still_say_something() {
         "SELECT format('%s %s', j.progress, e.is_cancelled) FROM queue.job({job_id}) AS j, queue.extend({id}) AS e"
     ));
     assert_eq!(moved, "50 t");
-    // After a start the longest noted lease counts.
+    // After a start of the server the longest noted lease counts.
     let lease: i64 = client.value(
         "SELECT max(lease_us) FROM (SELECT * FROM queue_internal.note_8 UNION ALL SELECT *
             FROM queue_internal.note_9) AS n",
@@ -92,7 +92,7 @@ fn a_strict_groups_order_holds_while_its_jobs_move() {
         scope.spawn(|| {
             let mut mover = SERVER.connect_to(&name);
             while !is_over.load(Ordering::Relaxed) {
-                // A segment is closed, so that rows move.
+                // The filler closes segments, so that rows move.
                 mover.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
                 mover.pass_through("filler", 10);
                 mover.run("SELECT FROM queue.maintain()");
@@ -117,7 +117,7 @@ fn a_strict_groups_order_holds_while_its_jobs_move() {
 }
 
 #[test]
-fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
+fn indexes_that_users_add_to_history_are_not_used() {
     let (mut client, _) = database();
     create(&mut client, "q", "");
     let end = |client: &mut Client, fatal: bool| {
@@ -132,7 +132,7 @@ fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
         let name = child.trim_start_matches("queue_internal.");
         client.run(&format!("CREATE INDEX {name}_mine ON {child} (lane) WHERE outcome = 'c'"));
         client.run(&format!("CREATE INDEX {name}_hash ON {child} USING hash (job_id)"));
-        // Our index gets the larger oid.
+        // With REINDEX the extension's index gets a larger oid than the user's.
         client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_lane_idx"));
         client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_job_id_idx"));
     }
@@ -203,13 +203,13 @@ fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_whereve
 }
 
 #[test]
-fn what_ends_while_its_segment_is_read_is_kept_whole() {
-    // A worker with an earlier claim writes the segment's first note and completes the job. Or it both claims and
-    // completes it.
+fn a_job_that_ends_while_its_segment_is_read_is_kept_completely() {
+    // In one case a worker with an earlier claim writes the segment's first note and completes the job. In the other
+    // case it also claims the job.
     for is_claimed_before in [true, false] {
         let cluster = still(&[]);
         let mut client = cluster.connect();
-        // The job has the first id, so the first step reads it.
+        // The job has the smallest id, so the first step reads it.
         enqueue(&mut client, 1, ", priority => 5");
         enqueue(&mut client, 11_999, "");
         assert_eq!(client.work_off("q", 11_999), 11_999);

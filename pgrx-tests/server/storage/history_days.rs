@@ -5,7 +5,7 @@ use queue_tests::installation::run;
 use crate::shared::*;
 use crate::storage::history::{ATTEMPTS, JOBS, SERVER, children, client_of, database, reclaim, varied};
 
-/// Makes the only child table one of yesterday.
+/// Turns the only child table into one of yesterday. Returns its name.
 fn make_old(client: &mut Client) -> String {
     let all = children(client);
     let [child] = &all[..] else { panic!("{all:?}") };
@@ -16,7 +16,7 @@ fn make_old(client: &mut Client) -> String {
 }
 
 #[test]
-fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
+fn a_day_that_is_over_is_dropped_once_no_session_reads_it_and_no_session_waits() {
     let (mut client, _) = database();
     create(&mut client, "q", "");
     let job = client.enqueue("q");
@@ -28,7 +28,7 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     assert_eq!(client.count("SELECT FROM queue_internal.successor"), 1);
     let mut reader = client_of(&mut client);
     reader.run("BEGIN; SELECT count(*) FROM queue_internal.history");
-    // Another session does the duty: a session looks when it begins, and once a day.
+    // Another session does the duty, because a session checks only when it begins and once a day.
     let mut duty = client_of(&mut client);
     let start = Instant::now();
     let forgot = "SELECT did FROM queue.maintain() WHERE duty = 'forget_history'";
@@ -39,7 +39,7 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     }
     assert!(start.elapsed() < Duration::from_secs(5), "somebody waited");
     reader.run("COMMIT");
-    // A dump holds it up, too.
+    // A dump also delays the drop.
     reader.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
     assert_eq!(client_of(&mut client).value::<i64>(forgot), 0);
     reader.run("COMMIT");
@@ -48,7 +48,7 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
     assert_eq!(children(&mut client), [""; 0]);
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
     assert_eq!(client.count("SELECT FROM queue_internal.successor"), 0);
-    // The next job creates that day's table again.
+    // The next ended job creates that day's table again.
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     reclaim(&mut client);
@@ -56,7 +56,7 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
 }
 
 #[test]
-fn what_waits_for_a_dead_job_whose_day_is_over_is_told() {
+fn jobs_that_wait_for_a_dead_job_are_skipped_when_its_day_is_dropped() {
     let (mut client, _) = database();
     create(&mut client, "q", "max_attempts => 1");
     let dead = client.enqueue("q");
@@ -90,7 +90,7 @@ fn what_waits_for_a_dead_job_whose_day_is_over_is_told() {
 }
 
 #[test]
-fn a_lock_on_history_keeps_nobody_but_the_copy() {
+fn a_lock_on_history_delays_only_the_copy() {
     let (mut client, name) = database();
     create(&mut client, "q", "");
     create(&mut client, "short", "lease => '1 s'");
@@ -107,7 +107,7 @@ fn a_lock_on_history_keeps_nobody_but_the_copy() {
         client.run("SET pg_queue.worker = on; SELECT FROM queue.maintain()");
         (client.count(is_drained) > 0).then_some(())
     });
-    // The other duties go on without delay.
+    // The other duties run without delay.
     let start = Instant::now();
     for _ in 0..20 {
         client.run("SELECT FROM queue.maintain()");
@@ -122,7 +122,7 @@ fn a_lock_on_history_keeps_nobody_but_the_copy() {
 }
 
 #[test]
-fn strange_settings_make_no_strange_children() {
+fn unusual_settings_do_not_change_the_tables_of_history() {
     let (mut client, name) = database();
     client.run(
         "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler; CREATE SCHEMA evil;
@@ -183,7 +183,7 @@ fn history_is_dumped_restored_and_dropped_with_the_extension() {
     let mut copied = SERVER.connect_to(&copy);
     copied.run("SELECT queue.adopt()");
     assert_eq!(children(&mut copied), child);
-    // The lease of the running job began anew.
+    // The lease of the running job begins anew, so it differs.
     let without_lease =
         |rows: &[String]| -> Vec<String> { rows.iter().filter(|row| !row.contains("\"running\"")).cloned().collect() };
     assert_eq!(without_lease(&copied.column(JOBS)), without_lease(&jobs));
@@ -213,10 +213,10 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     client.run(&format!("ALTER DATABASE {name} RESET pg_queue.worker"));
-    // This worker knows the old extension.
+    // This worker has used the old extension.
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
     create(&mut client, "q", "lease => '300 ms', max_attempts => 100");
-    // The lock comes before there is anything to copy, since the worker may be quick.
+    // The lock is taken before there is anything to copy, because the worker may be quick.
     let mut holder = client_of(&mut client);
     holder.run("BEGIN; LOCK TABLE queue_internal.history IN SHARE MODE");
     client.enqueue("q");
@@ -233,7 +233,7 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
         assert!(id > 0);
         thread::sleep(Duration::from_millis(50));
     }
-    // A worker that waits for the lock is late each time. A worker on a busy machine is late once.
+    // If the worker waited for the lock, leases would end late each time. On a busy machine one of them may end late.
     late.sort_unstable();
     assert!(late[2] < Duration::from_millis(1800), "leases ended late: {late:?}");
     holder.run("COMMIT");
@@ -243,7 +243,7 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
 }
 
 #[test]
-fn one_day_that_cannot_be_dropped_keeps_no_other() {
+fn a_day_that_cannot_be_dropped_does_not_keep_others() {
     let (mut client, _) = database();
     create(&mut client, "q", "");
     client.enqueue("q");

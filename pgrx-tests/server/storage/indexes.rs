@@ -1,5 +1,5 @@
-//! amcheck accepts the indexes of the logs, also if a batch went into a leaf together, or a single entry without a
-//! descent: on the primary, on a standby, and after a crash.
+//! amcheck accepts the indexes of the logs on the primary, on a standby and after a crash. This includes leaves that
+//! got a batch together, or a single entry without a descent.
 
 use crate::shared::*;
 
@@ -13,8 +13,8 @@ const LOOKS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET 
                      FROM queue_internal.claim_0 WHERE id > 0;
                      SELECT count(ended_at) FROM queue_internal.outcome_0 WHERE id > 0";
 
-/// Enqueues, claims and completes batches of all sizes, priorities and orders, with single jobs between them. Some are
-/// rolled back.
+/// Enqueues, claims and completes batches of all sizes, priorities and orders, with single jobs between them. Some
+/// batches are rolled back.
 fn work(cluster: &Cluster, seed: u64) {
     let mut random = Random::new(seed);
     let mut client = cluster.connect();
@@ -90,7 +90,7 @@ fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby
 
 #[test]
 fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf() {
-    /// The number of pages of a segment's keys that were read.
+    /// The number of pages read from a segment's key index.
     const LOOKS: &str =
         "SELECT idx_blks_hit + idx_blks_read FROM pg_statio_all_indexes WHERE indexrelname = 'attempt_0_pkey'";
     const JOBS: i64 = 1_000;
@@ -104,9 +104,9 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
     client.run(&format!("DO $$ BEGIN FOR i IN 1..{JOBS} LOOP PERFORM queue.enqueue('q'); END LOOP; END $$"));
     client.flush_statistics();
     let looks = looks(&mut client) - before;
-    // One page an entry, and a few more after each split, when the last leaf is looked up.
+    // Each entry reads one page. After a split some more pages are read to find the last leaf.
     assert!((JOBS..JOBS * 12 / 10).contains(&looks), "{looks} looks");
-    // A session that knew the last leaf meets another file, or another last leaf.
+    // A session that has remembered the last leaf meets another file or another last leaf.
     for meanwhile in ["REINDEX TABLE queue_internal.attempt_0", fill, "VACUUM queue_internal.attempt_0"] {
         let mut session = cluster.connect();
         session.run("SELECT queue.enqueue('q')");
@@ -117,8 +117,8 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
     check(&mut client);
 }
 
-/// The entry of a job that waits for its group goes into the leaf, too, once: over rolled-back claims, a restart, moved
-/// rows and sessions that meet the same groups.
+/// A job that waits for its group has one entry, which also goes into the last leaf. This holds over rolled-back
+/// claims, a restart, moved rows and sessions that meet the same groups.
 #[test]
 fn a_job_that_waits_for_its_group_has_one_entry() {
     const SESSIONS: u64 = 3;
@@ -130,8 +130,8 @@ fn a_job_that_waits_for_its_group_has_one_entry() {
          SELECT queue.create('q', max_running_per_group => 1)",
     );
     let standby = cluster.standby();
-    // Groups of 60 consecutive jobs, with two priorities, or jobs of groups by turns: then no leaf takes several of
-    // them.
+    // In one case each group has 60 consecutive jobs with two priorities. In the other case jobs of groups alternate,
+    // so that no leaf takes several of them.
     let fill = |group: &str| {
         format!(
             "SELECT count(*) FROM queue.enqueue_batch('q', (
@@ -180,9 +180,8 @@ fn a_job_that_waits_for_its_group_has_one_entry() {
     }
 }
 
-/// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids, each until the end. A reader that holds
-/// one and waits for an earlier one would deadlock with them. Neighbours in a batch need not be neighbours in the
-/// index: jobs of many groups, or the slowest jobs.
+/// Jobs that are neighbours in a batch need not be neighbours in the index, for example jobs of many groups or the
+/// slowest jobs.
 #[test]
 fn entries_on_many_leaves_take_no_more_wal_in_a_batch_than_alone() {
     const JOBS: usize = 40_000;
@@ -204,6 +203,8 @@ fn entries_on_many_leaves_take_no_more_wal_in_a_batch_than_alone() {
     assert!(together <= alone, "{together} bytes in a batch, {alone} alone");
 }
 
+/// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids and keep each lock until the end. A reader
+/// that held one lock and waited for an earlier one would deadlock with them.
 #[test]
 fn no_reader_deadlocks_with_a_reindex() {
     const LOOKS: [&str; 9] = [

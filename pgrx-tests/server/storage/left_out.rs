@@ -1,9 +1,9 @@
-//! The storage duty skips jobs whose rows cannot be copied or moved, and goes on with the others.
+//! The storage duty leaves out jobs whose rows cannot be copied or moved, and goes on with the others.
 
 use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
-/// Turns the ring of segments by this number of segments.
+/// Turns the ring by this many segments.
 fn turn(client: &mut Client, turns: i64) {
     let end = fillings(client) + turns;
     wait::until_true("the ring turns", || {
@@ -29,13 +29,13 @@ fn done(client: &mut Client, payload: &str, steps: &str) -> i64 {
 }
 
 #[test]
-fn what_history_cannot_take_of_a_job_is_left_out_and_the_others_are_copied() {
+fn rows_that_history_rejects_are_left_out_and_the_others_are_copied() {
     let cluster = cluster(&[]);
     let mut client = cluster.connect();
     create(&mut client, "filler", "retention => '0'");
     let first = done(&mut client, "{}", "1");
     wait_in_history(&mut client, first);
-    // A user's index that some values do not fit.
+    // A user's index rejects some values.
     let day: String =
         client.value(&format!("SELECT tableoid::regclass::text FROM queue_internal.history WHERE job_id = {first}"));
     client.run(&format!(
@@ -45,7 +45,7 @@ fn what_history_cannot_take_of_a_job_is_left_out_and_the_others_are_copied() {
     let document = done(&mut client, "{\"n\": \"x\"}", "1");
     let steps = done(&mut client, "{\"n\": 2}", "\"x\"");
     let behind = done(&mut client, "{\"n\": 3}", "1");
-    // Until the whole segment is copied, its rows are read from it.
+    // Rows are read from the segment until all of it is copied.
     turn(&mut client, 12);
     let mut row = |job: i64| -> String {
         client.value(&format!(
@@ -95,7 +95,7 @@ fn an_attempt_that_cannot_be_moved_is_left_and_the_others_move() {
         client.pass_through("filler", 500);
         [0, 2].iter().all(|&n| is_old(&mut client, jobs[n]))
     });
-    // The ring turns on without that segment.
+    // The ring turns without that segment.
     turn(&mut client, 12);
     assert!(!is_old(&mut client, jobs[1]));
     assert!(cluster.log().contains("could not be moved to another segment"));
@@ -105,7 +105,7 @@ fn an_attempt_that_cannot_be_moved_is_left_and_the_others_move() {
 }
 
 #[test]
-fn attempts_of_two_segments_that_cannot_be_moved_are_looked_at_once_a_minute() {
+fn attempts_of_two_segments_that_cannot_be_moved_are_tried_once_a_minute() {
     let cluster = cluster(&[]);
     let mut client = cluster.connect();
     create(&mut client, "filler", "retention => '0'");
@@ -151,7 +151,7 @@ fn the_steps_of_a_job_have_a_bound_so_that_joining_them_never_fails() {
         "{refusal:?}"
     );
     worker.refused(&step("c", 100_000_000), "22023");
-    // Small when stored, and long as text.
+    // This value is small when stored and long as text.
     let numbers = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 60))";
     worker.refused(&format!("SELECT queue.step_done({}, 'c', {numbers})", ids[0]), "22023");
     // Two sessions share one limit.
@@ -160,7 +160,7 @@ fn the_steps_of_a_job_have_a_bound_so_that_joining_them_never_fails() {
     second.refused(&step("d", 500_000), "22023");
     worker.run("ROLLBACK");
     second.run(&step("d", 500_000));
-    // The next attempt has the steps, and so has history. Many small steps take time in proportion to their size.
+    // The next attempt has the steps, and so has history. The time for many small steps is proportional to their size.
     worker.run(&format!("SELECT queue.release({})", ids[0]));
     worker.run(&format!("SELECT queue.complete({})", ids[1]));
     let again: i64 = worker.value("SELECT id FROM queue.claim('q')");

@@ -1,10 +1,9 @@
-//! Locks of tables: an administrator who rebuilds indexes beside the storage duty neither ends its step nor is ended by
-//! it.
+//! An administrator rebuilds indexes while the storage duty runs. Neither ends the other by a deadlock.
 
 use crate::shared::*;
 use crate::storage::segments::cluster;
 
-/// The extension's tables that a process has locked, directly or by an index.
+/// The extension's tables that a process has locked, directly or through an index.
 const LOCKED: &str = "SELECT DISTINCT coalesce(i.indrelid, l.relation)::regclass::text
     FROM pg_locks AS l LEFT JOIN pg_index AS i ON i.indexrelid = l.relation
     JOIN pg_class AS c ON c.oid = coalesce(i.indrelid, l.relation)
@@ -15,7 +14,7 @@ fn no_step_of_the_storage_duty_deadlocks_with_a_reindex() {
     let cluster = cluster(&["pg_queue.worker = off", "deadlock_timeout = '100ms'"]);
     let mut client = cluster.connect();
     for point in ["move.chosen", "move.marked", "move.written", "move.copied", "copy.read"] {
-        // One waiting and one running job, with a note: both are moved.
+        // One job waits and one runs with a note. Both are moved.
         client.run("SELECT count(*) FROM queue.enqueue_many('q', '{1,2}'::jsonb[], priority => 5)");
         client.run("SELECT queue.progress(id, '1') FROM queue.claim('q')");
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'), priority => -5)");

@@ -1,4 +1,4 @@
-//! An administrator rewrites the log tables beside work, in every way that the server offers.
+//! An administrator rewrites the log tables while jobs run, in every way that the server offers.
 
 use crate::shared::*;
 use crate::storage::segments::{cluster, fillings, work};
@@ -6,7 +6,7 @@ use crate::storage::segments::{cluster, fillings, work};
 /// The first `server_version_num` with REPACK.
 const REPACK_SINCE: i32 = 190_000;
 
-/// The log tables whose names match a regular expression, with their schemas.
+/// Returns the log tables whose names match a regular expression, with their schemas.
 fn tables(client: &mut Client, names: &str) -> Vec<String> {
     client.column(&format!("SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^{names}$'"))
 }
@@ -36,7 +36,7 @@ fn tables_are_rewritten_under_load_and_no_job_is_lost_or_done_twice() {
                            FROM generate_series($1::bigint, $2::bigint) AS n))";
                 client.query(sql, &[&n, &(n + count - 1)]).unwrap();
                 n += count;
-                // The work keeps up, so that the tables have jobs of all ages.
+                // The producers wait for the workers, so that the tables have jobs of all ages.
                 let backlog = "SELECT sum(ready)::bigint FROM queue.stats";
                 wait::until_true("workers keep up", || client.value::<Option<i64>>(backlog).unwrap_or(0) < 2_000);
             }
@@ -65,7 +65,7 @@ fn tables_are_rewritten_under_load_and_no_job_is_lost_or_done_twice() {
     assert!(!cluster.log().contains("ERROR"), "{}", cluster.log());
 }
 
-/// What the documentation says about tables without a primary key.
+/// Tests what the documentation says about tables without a primary key.
 #[test]
 fn a_table_without_a_key_is_repacked_with_its_lock() {
     let cluster = cluster(&["pg_queue.worker = off"]);

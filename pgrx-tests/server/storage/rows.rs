@@ -1,8 +1,8 @@
-//! A row has no more columns than it needs, and is read as if it had all.
+//! A stored row has no more columns than it needs. It is read as if it had all.
 
 use crate::shared::*;
 
-/// The number of columns of each row of a table, in physical order.
+/// Returns the number of columns of each row of a table, in physical order.
 fn widths(client: &mut Client, table: &str) -> Vec<i32> {
     let sql = format!(
         "SELECT t_infomask2 & 2047 FROM heap_page_items(get_raw_page('queue_internal.{table}', 0)) ORDER BY lp"
@@ -11,15 +11,15 @@ fn widths(client: &mut Client, table: &str) -> Vec<i32> {
 }
 
 #[test]
-fn a_row_ends_with_its_last_value_and_what_it_lacks_reads_as_null() {
+fn a_row_ends_with_its_last_value_and_missing_columns_read_as_null() {
     let (_cluster, mut client) = Cluster::new().conf("pg_queue.worker = off").start_with_database("app");
     client.run("CREATE EXTENSION pageinspect");
     create(&mut client, "q", "");
-    // Only the columns up to the payload, for single jobs and for batches.
+    // Single jobs and batches store only the columns up to the payload.
     let plain: i64 = client.value("SELECT queue.enqueue('q', '{\"n\": 1}')");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"n\": 2}'::jsonb, '{2}'))");
     assert_eq!(widths(&mut client, "attempt_0"), [11, 11, 11]);
-    // A member of a flow, and a plain job after it.
+    // A member of a flow comes first, then an ordinary job.
     let flow: i64 = client.value("SELECT queue.enqueue_flow('q', open => true)");
     client.run(&format!(
         "SELECT queue.enqueue('q', '{{\"n\": 3}}', flow => {flow}, task => 'part', priority => -1);
@@ -27,7 +27,7 @@ fn a_row_ends_with_its_last_value_and_what_it_lacks_reads_as_null() {
     ));
     let wide = widths(&mut client, "attempt_0");
     assert!(wide[3] > 14 && wide[4] >= 21, "{wide:?}");
-    // A claim without a worker's name, an outcome without a result.
+    // The first claims have no worker's name, and the outcomes no result.
     client.run("SELECT FROM queue.claim('q', 2); SELECT FROM queue.claim('q', 10, worker => 'w')");
     assert_eq!(widths(&mut client, "claim_0")[..2], [5, 5]);
     let seen: Vec<(i32, Option<String>)> =

@@ -1,4 +1,4 @@
-//! The ring turns while jobs are enqueued, claimed, ended, cancelled and moved: no job is lost or runs twice, no dead
+//! The ring turns while jobs are enqueued, claimed, ended, cancelled and moved. No job is lost or runs twice, no dead
 //! row is left, and ended jobs are in history.
 
 use crate::shared::*;
@@ -11,14 +11,14 @@ pub fn cluster(lines: &[&str]) -> Cluster {
     cluster
 }
 
-/// How often segments have been emptied, by their generations.
+/// Returns how often segments have been emptied, according to their generations.
 pub fn fillings(client: &mut Client) -> i64 {
     client.value("SELECT max(generation) FROM queue_internal.segment_log")
 }
 
-/// True if a segment was opened since `fillings` returned `before`, and memory knows it. A session reads of a new
-/// segment a moment before memory does. Jobs of that moment go into the previous segment. The step holds its lock for
-/// longer.
+/// True if a segment was opened since `fillings` returned `before`, and memory knows it. A session can read of a new
+/// segment a moment before memory knows it. Until then jobs go into the previous segment. The step holds its lock for
+/// that long.
 pub fn has_turned(client: &mut Client, before: i64) -> bool {
     client.value(&format!(
         "SELECT max(generation) > {before} AND NOT EXISTS (SELECT FROM pg_locks WHERE relation =
@@ -27,7 +27,7 @@ pub fn has_turned(client: &mut Client, before: i64) -> bool {
     ))
 }
 
-/// Works like a worker, in short and in longer transactions, with notes, failures and releases.
+/// Works as a worker does, in short and longer transactions, with notes, failures and releases.
 pub fn work(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut client = cluster.connect();
@@ -69,7 +69,7 @@ pub fn work(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
         }
         if random.percent(3) {
             transaction.rollback().unwrap();
-            // Jobs of separate claims are still ours.
+            // Jobs that were claimed separately are still claimed after the rollback.
             if apart {
                 for row in &claimed {
                     client.query("SELECT queue.release($1)", &[&row.get::<_, i64>(0)]).unwrap();
@@ -86,7 +86,7 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
     let cluster = cluster(&["autovacuum_naptime = '1d'"]);
     let mut client = cluster.connect();
     client.run("CREATE TABLE done (n bigint)");
-    // A session holds a snapshot all the time.
+    // A session holds a snapshot during the whole test.
     let mut holder = cluster.connect();
     holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     let (producers_left, stop) = (std::sync::atomic::AtomicUsize::new(2), AtomicBool::new(false));
@@ -122,7 +122,7 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
         }
         let (cluster, stop) = (&cluster, &stop);
         scope.spawn(move || {
-            // Dashboards that keep their transactions open for a while.
+            // Dashboards read and keep their transactions open for a while.
             let mut client = cluster.connect();
             while !stop.load(Ordering::Relaxed) {
                 let row = client.query_one("SELECT count(*), count(DISTINCT job_id) FROM queue.jobs", &[]).unwrap();
@@ -134,7 +134,7 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT n) FROM done"), 2 * JOBS);
     assert!(fillings(&mut client) >= 3, "the ring has hardly turned: {}", fillings(&mut client));
     let sql = "SELECT count(*) FROM queue.jobs WHERE state = 'completed'";
-    // A query that takes longer than reclaim_delay, 0 here, may miss jobs that move meanwhile.
+    // A query that takes longer than reclaim_delay, which is 0 here, may miss jobs that move meanwhile.
     wait::until_true("all are seen", || client.value::<i64>(sql) == 2 * JOBS);
     let sql = "SELECT count(*) FROM queue_internal.history WHERE outcome = 'c'";
     assert!(client.value::<i64>(sql) > JOBS, "{} in history", client.value::<i64>(sql));
@@ -157,7 +157,7 @@ fn notes_of_one_attempt_do_not_pile_up() {
     let notes = format!("SELECT count(*) FROM ({notes} SELECT * FROM queue_internal.note_0 WHERE false) AS notes");
     let mut most = 0;
     for round in 1..=100 {
-        // Each report in its own transaction, as a worker does it.
+        // Each report is in its own transaction, as a worker sends it.
         let report = format!(
             "DO $$ BEGIN FOR n IN 1..200 LOOP
                  PERFORM queue.progress({id}, to_jsonb({round} * 1000 + n)); COMMIT; END LOOP; END $$"
@@ -171,7 +171,7 @@ fn notes_of_one_attempt_do_not_pile_up() {
     assert!(most < 6_000, "{most} notes are kept of the 20000");
     let progress = "SELECT (progress #>> '{}')::bigint FROM queue.jobs";
     assert_eq!(client.value::<i64>(progress), 100_200);
-    // After a restart the notes still count.
+    // The notes count after a restart.
     cluster.restart_killed();
     let mut client = cluster.connect();
     for _ in 0..40 {

@@ -11,7 +11,7 @@ use crate::storage::segments_races::{
 #[test]
 fn nothing_is_lost_by_a_crash_after_any_step() {
     for commit in ["on", "off"] {
-        // The log is written only by flushes that have a reason.
+        // WAL is written only when a process must flush it.
         let cluster = still(&[
             &format!("synchronous_commit = {commit}"),
             "wal_writer_delay = '10s'",
@@ -31,7 +31,7 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
             "CREATE TABLE expected AS SELECT job_id, state, attempt, progress, md5(payload::text) AS payload \
             FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying')",
         );
-        // All changes until here are durable. After here, with asynchronous commits, a crash loses whole steps.
+        // All changes up to the checkpoint are durable. With asynchronous commits, a crash loses whole steps after it.
         client.run("CHECKPOINT");
         let differences = "SELECT count(*) FROM (
             (TABLE expected EXCEPT ALL SELECT job_id, state, attempt, progress, md5(payload::text) AS payload
@@ -72,9 +72,9 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
     }
 }
 
-/// A power failure while an index is rebuilt can leave a part of its first page.
+/// A power failure during the rebuild of an index can leave only a part of its first page.
 #[test]
-fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
+fn an_index_broken_by_a_power_failure_is_rebuilt() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     client.run("CREATE EXTENSION amcheck");
@@ -103,14 +103,14 @@ fn an_index_that_a_failure_of_the_power_left_in_pieces_is_built_anew() {
     turn(&mut client, 10);
 }
 
-/// An emptied table stays empty, but other sessions learn of it only at the commit. They must also learn of it if that
-/// transaction fails and the next one finds the table empty.
+/// An emptied table stays empty, but other sessions learn of that only at the commit. If that transaction fails and the
+/// next one finds the table empty, they must learn of it nevertheless.
 #[test]
-fn a_session_that_was_there_before_an_emptying_that_failed_writes_to_the_segment_again() {
+fn a_session_from_before_a_failed_emptying_can_write_to_the_segment_again() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     let mut writer = cluster.connect();
-    // The writer remembers the root of each index.
+    // The writer has cached the root of each index.
     enqueue(&mut writer, ROWS, ", priority => -5");
     writer.run(&format!("SELECT queue.enqueue('q', {}, priority => -5)", large(2000)));
     assert_eq!(writer.work_off("q", ROWS + 1), ROWS + 1);
@@ -137,7 +137,7 @@ fn a_session_that_was_there_before_an_emptying_that_failed_writes_to_the_segment
 }
 
 #[test]
-fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
+fn a_table_whose_emptying_was_interrupted_is_emptied_again() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     client.run("CREATE EXTENSION amcheck");
@@ -147,7 +147,7 @@ fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
     let file: String = client.value("SELECT pg_relation_filepath('queue_internal.claim_0')");
     drop(client);
     cluster.stop_fast();
-    // The state that a crash leaves between the table and its index.
+    // A crash can leave this state, in which the table is emptied and its index is not.
     std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
     cluster.start_again();
     let mut client = cluster.connect();
@@ -163,14 +163,14 @@ fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
     assert_eq!(client.value::<i64>(check), 1);
 }
 
-/// The files of a table and its indexes, in the data directory.
+/// Returns the files of a table and its indexes in the data directory.
 fn files(client: &mut Client, table: &str) -> Vec<String> {
     let sql = "SELECT pg_relation_filepath($1::text::regclass) UNION ALL
                SELECT pg_relation_filepath(indexrelid) FROM pg_index WHERE indrelid = $1::text::regclass";
     client.query(sql, &[&table]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// The state that a crash leaves while a table is emptied: no rows, and indexes without their first pages.
+/// Makes the state that a crash leaves while a table is emptied: no rows, and indexes without their first pages.
 fn cut_off(cluster: &Cluster, files: &[String]) {
     for file in files {
         std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
@@ -193,21 +193,21 @@ fn use_everything(client: &mut Client, ended: i64, jobs: i64) {
 }
 
 #[test]
-fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_is_emptied() {
+fn a_segment_whose_emptying_a_crash_interrupted_harms_no_session_and_is_emptied() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
-    // An ended attempt that was retried by hand is recorded elsewhere, too.
+    // An ended attempt that was retried by hand is also recorded in another place.
     let again = "SELECT queue.enqueue('q', '{}', priority => -9)";
     let again: i64 = client.value(again);
     client.run(&format!("SELECT queue.cancel({again}), queue.retry({again})"));
     client.run("SELECT queue.create('groups', max_running_per_group => 1)");
     let mut jobs = 1;
-    // A crash while each table is emptied.
+    // Makes a crash at the emptying of each table.
     for (emptied, table) in ["attempt", "claim", "outcome", "note", "parked"].into_iter().enumerate() {
         let ended = "SELECT queue.enqueue('q', '{\"secret\": 1}', priority => -8)";
         let ended: i64 = client.value(ended);
         let segment = open_segment(&mut client);
-        // An empty table is skipped. So there are notes, and parked jobs.
+        // The duty skips empty tables, so the test makes notes and parked jobs.
         client.run("SELECT queue.enqueue('groups', group_key => 'a') FROM generate_series(1, 3)");
         for _ in 0..3 {
             let id: i64 = client.value("SELECT id FROM queue.claim('groups', 3)");
@@ -228,7 +228,7 @@ fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_
         cluster.start_again();
         client = cluster.connect();
         use_everything(&mut client, ended, jobs);
-        // A step that has begun is completed, whatever the settings.
+        // A step that has begun is completed, even if a setting now forbids it.
         client.run("ALTER SYSTEM SET pg_queue.reclaim = off");
         cluster.reload();
         let broken = |client: &mut Client| {
@@ -276,7 +276,7 @@ fn a_standby_that_has_replayed_half_of_an_emptying_answers_and_heals_when_it_is_
 }
 
 #[test]
-fn an_emptying_that_a_crash_cuts_off_goes_on_by_itself_wherever_that_was() {
+fn an_emptying_interrupted_by_a_crash_at_any_point_goes_on_by_itself() {
     let seed = random::seed("emptying");
     let mut random = Random::new(seed);
     let cluster = cluster(&["wal_writer_delay = '10s'", "max_prepared_transactions = 4"]);
@@ -285,7 +285,7 @@ fn an_emptying_that_a_crash_cuts_off_goes_on_by_itself_wherever_that_was() {
     client.run(&format!("SELECT queue.cancel({job}), queue.retry({job})"));
     let mut crashes = 0;
     while crashes < 12 {
-        // The worker is held where the emptying begins or continues, and is killed a moment later.
+        // The worker is held where the emptying begins or continues. A moment later it is killed.
         let points = ["copy.begun", "truncate.before", "truncate.after"];
         let fault = cluster.fault(points[random.below(3) as usize], "wait");
         wait::until("a segment is being emptied", || {
@@ -313,7 +313,7 @@ fn a_promoted_standby_goes_on_with_the_ring_where_its_primary_was() {
     enqueue(&mut client, 7, ", priority => 9");
     let standby = cluster.standby();
     let mut there = standby.connect();
-    // Here memory learns the present state of the segments.
+    // The standby's memory learns the present state of the segments.
     assert_eq!(there.value::<i64>("SELECT count(*) FROM queue.jobs"), 7);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -343,7 +343,7 @@ fn a_promoted_standby_goes_on_with_the_ring_where_its_primary_was() {
 }
 
 #[test]
-fn an_adoption_that_comes_late_does_not_take_the_segments_back() {
+fn a_late_adoption_does_not_set_the_segments_back() {
     let cluster = cluster(&[]);
     let mut client = cluster.connect();
     let mut late = cluster.connect();
@@ -356,7 +356,7 @@ fn an_adoption_that_comes_late_does_not_take_the_segments_back() {
 }
 
 #[test]
-fn what_is_left_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
+fn an_attempt_skipped_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     enqueue(&mut client, 12_000, "");
@@ -370,7 +370,8 @@ fn what_is_left_in_the_middle_of_a_segment_is_copied_once_over_crashes() {
                    FROM queue.jobs WHERE queue_name = 'q'";
         assert_eq!(client.value::<String>(sql), "12000 12000 1");
     };
-    // The attempt is skipped while this transaction is open. Earlier attempts are copied, later ones are not.
+    // While this transaction is open the duty skips the attempt. It copies the attempts before it and not those after
+    // it.
     let mut other = cluster.connect();
     other.run(&format!("BEGIN; SELECT queue.complete({held})"));
     let mut client = cluster.connect();

@@ -1,4 +1,4 @@
-//! The storage duty beside sessions that read, dump, end jobs or drop a queue.
+//! The storage duty at the same time as sessions that read, dump, end jobs or drop a queue.
 
 use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
@@ -13,7 +13,7 @@ fn readers_and_waiters_do_not_stop_the_ring_and_see_no_job_twice() {
     let mut client = cluster.connect();
     client.run("SELECT queue.create('empty')");
     enqueue(&mut client, 50, ", priority => 9");
-    // Dashboards with open transactions.
+    // Dashboards keep their transactions open.
     let mut dashboards: Vec<Client> = Vec::new();
     for sql in
         ["TABLE queue.jobs", "TABLE queue.stats", "TABLE queue.attempts", "TABLE queue.errors", "TABLE queue.workers"]
@@ -26,7 +26,7 @@ fn readers_and_waiters_do_not_stop_the_ring_and_see_no_job_twice() {
     repeatable.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
     let twice = "SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs";
     assert_eq!(repeatable.value::<i64>(twice), 0);
-    // A session that locks the tables: they are not emptied, and the other segments turn.
+    // A session locks tables of a segment. These are not emptied, but the other segments turn.
     let mut holder = cluster.connect();
     holder.run(
         "BEGIN; LOCK TABLE queue_internal.attempt_0 IN ACCESS SHARE MODE;
@@ -126,7 +126,7 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
         let mut exporter = cluster.connect();
         exporter.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
         let snapshot: String = exporter
-            // The session locks as a dump does, so that the time until the dump begins does not matter.
+            // The session takes the lock of a dump, so it does not matter when the dump itself begins.
             .query_one("SELECT pg_export_snapshot() FROM pg_extension LIMIT 1", &[])
             .unwrap()
             .get(0);
@@ -137,7 +137,7 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
             is(&mut client, "(SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = 'plain'::regclass)")
         });
         exporter.run("COMMIT");
-        // The ring turns as far as it can. The jobs of the snapshot move and end.
+        // The ring turns as far as possible. The snapshot's jobs move and end.
         let copied = "(SELECT count(*) >= 7 FROM (SELECT DISTINCT ON (segment) state FROM queue_internal.segment_log
                        ORDER BY segment, entry DESC) AS s WHERE state = 'h')";
         wait::within("segments wait for the dump", Duration::from_secs(60), || is(&mut client, copied).then_some(()));
@@ -148,7 +148,7 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
         blocker.run("COMMIT");
         (dump.join().unwrap(), expected)
     });
-    // The dump is over: the ring turns again.
+    // After the dump the ring turns again.
     let before = fillings(&mut client);
     turn(&mut client, 9);
     assert!(fillings(&mut client) >= before + 9);
@@ -167,13 +167,13 @@ fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
         panic!("not expected: {found:?}\nnot found: {expected:?}");
     }
     assert_eq!(there.value::<i64>("SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs"), 0);
-    // The ring of the copy turns, too.
+    // The ring of the restored database turns as well.
     let low = there.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready'");
     assert_eq!(there.query("SELECT id FROM queue.claim('q', 100000)", &[]).unwrap().len() as i64, low);
 }
 
 #[test]
-fn what_became_of_a_job_in_history_is_told_and_can_be_forgotten() {
+fn the_outcome_of_a_job_in_history_is_shown_and_can_be_forgotten() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     let mut jobs = Vec::new();
@@ -200,7 +200,7 @@ fn what_became_of_a_job_in_history_is_told_and_can_be_forgotten() {
             let error = client.query("SELECT queue.fail($1, 'no')", &[&id]).unwrap_err();
             assert!(error::detail(&error).unwrap().starts_with(words), "{error:?}");
         }
-        // An old snapshot would keep the rows written since.
+        // With an old snapshot the call would miss rows written since.
         client.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
         let error = client.query("SELECT queue.forget($1)", &[&job]).unwrap_err();
         assert_eq!(error::code(&error), "25001");
@@ -232,14 +232,14 @@ fn disk_is_bounded_and_nothing_dead_is_left_however_long_jobs_wait_under_a_pinne
     let seed = random::seed("disk is bounded");
     let mut random = Random::new(seed);
     for _ in 0..TURNS * 8 {
-        // Some jobs wait behind all others, for ever. Some have a time far in the future.
+        // Some jobs wait for ever behind all others. Some have a time far in the future.
         enqueue(&mut client, WAITING - 5, &format!(", priority => {}", random.between(5, 7)));
         enqueue(&mut client, 5, ", delay => '30 days'");
         living += WAITING;
         turn(&mut client, 1);
         largest = largest.max(client.value::<i64>(&size));
     }
-    // Segments that wait for their turn. Each has a filling and the rows that were moved into old, which exist twice.
+    // Each segment that waits for its turn has its own rows and the rows that were moved into old, which exist twice.
     let bound = empty + of_one * (10 + 4 * living / ROWS);
     assert!(largest < bound, "{largest} bytes, where {bound} were to be expected of {of_one} a segment");
     let far = client.value::<i64>("SELECT count(*) FROM queue.attempts WHERE state = 'scheduled' AND id & 15 >= 8");
@@ -250,7 +250,7 @@ fn disk_is_bounded_and_nothing_dead_is_left_however_long_jobs_wait_under_a_pinne
                  JOIN pg_class AS t ON t.oid = i.indrelid
                  WHERE t.relnamespace = 'queue_internal'::regnamespace AND t.relname ~ '_[0-9]$'";
     assert!(client.value::<i64>(check) >= 90);
-    // Jobs with a far time run when it comes, the others in their order.
+    // Jobs with a far time run when that time comes. The others run in order.
     let jobs =
         client.query("SELECT job_id FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id LIMIT 20", &[]).unwrap();
     for job in &jobs {
@@ -275,7 +275,7 @@ fn sessions_that_are_ended_in_the_middle_of_a_step_do_not_stop_the_ring() {
         for _ in 0..2 {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // The session may be terminated at any time.
+                    // The session may be terminated at any moment.
                     let Ok(mut session) = cluster.config().connect(postgres::NoTls) else { continue };
                     while session.batch_execute("SELECT queue.maintain()").is_ok() && !stop.load(Ordering::Relaxed) {}
                 }
@@ -300,7 +300,7 @@ fn sessions_that_are_ended_in_the_middle_of_a_step_do_not_stop_the_ring() {
     assert_eq!(client.value::<i64>("SELECT count(*) - count(DISTINCT job_id) FROM queue.jobs"), 0);
 }
 
-/// The number of log rows about attempts that do not exist.
+/// Returns the number of log rows about attempts that do not exist.
 fn strays(client: &mut Client) -> i64 {
     let logs = (0..10).flat_map(|n| ["claim", "outcome", "note"].map(|log| (log, n)));
     let rows = logs.map(|(log, n)| {
@@ -313,7 +313,7 @@ fn strays(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn an_attempt_that_went_with_its_queue_is_ended_by_nobody_also_after_a_crash() {
+fn an_attempt_of_a_dropped_queue_cannot_be_ended_even_after_a_crash() {
     let cluster = cluster(&[]);
     let mut client = cluster.connect();
     client.run("SELECT queue.create('gone')");
@@ -354,7 +354,7 @@ fn an_attempt_that_went_with_its_queue_is_ended_by_nobody_also_after_a_crash() {
         let error = client.batch_execute(&sql).expect_err(&sql);
         assert_eq!(error::code(&error), "QJ001", "{sql}: {error:?}");
     }
-    // When a segment is emptied, its attempts are deleted first.
+    // When a segment is emptied, its attempts are deleted before the rows about them.
     wait::until_true("no row says something of attempts that are not there", || strays(&mut client) == 0);
 }
 

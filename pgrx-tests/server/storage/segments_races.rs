@@ -1,5 +1,5 @@
-//! The storage duty meets other sessions while segments are closed, moved, copied and emptied, one case a test. The
-//! worker is off where single steps matter: `queue.maintain()` does one step a call.
+//! The storage duty meets other sessions while segments are closed, moved, copied and emptied. Each test has one case.
+//! If single steps matter, the worker is off, and a call of `queue.maintain()` does one step.
 
 use crate::faults::held::{hold_session, release};
 use crate::shared::*;
@@ -34,7 +34,7 @@ pub fn is(client: &mut Client, condition: &str) -> bool {
     client.value(&format!("SELECT {condition}"))
 }
 
-/// The condition that the segment is in one of these states.
+/// Returns the condition that the segment is in one of these states.
 pub fn in_state(segment: i64, states: &str) -> String {
     format!(
         "(SELECT state IN ({states}) FROM queue_internal.segment_log WHERE segment = {segment}
@@ -42,13 +42,13 @@ pub fn in_state(segment: i64, states: &str) -> String {
     )
 }
 
-/// Does steps until the living jobs of segment 0 start to move. The history table for the next step then exists.
+/// Does steps until the living jobs of segment 0 begin to move. The history table for the next step exists after that.
 pub fn drive_to_move(client: &mut Client) {
     let has_table = "EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'queue_internal.history'::regclass)";
     drive(client, "the living begin to move", &format!("{} AND {has_table}", in_state(0, "'m'")));
 }
 
-/// The open young segment.
+/// Returns the open young segment.
 pub fn open_segment(client: &mut Client) -> i64 {
     client.value::<i64>(
         "SELECT segment::bigint FROM (SELECT DISTINCT ON (segment) segment, state FROM queue_internal.segment_log
@@ -56,7 +56,7 @@ pub fn open_segment(client: &mut Client) -> i64 {
     )
 }
 
-/// Enqueues this number of jobs in one transaction.
+/// Enqueues this many jobs in one transaction.
 pub fn enqueue(client: &mut Client, count: i64, options: &str) {
     let sql = format!(
         "SELECT count(*) FROM queue.enqueue_many('q', array_fill('{{}}'::jsonb, ARRAY[$1::bigint::int]){options})"
@@ -70,7 +70,7 @@ pub fn fill(client: &mut Client) {
     assert_eq!(client.work_off("q", ROWS), ROWS);
 }
 
-/// Fills the open segment and lets the ring turn this number of times, with or without a worker.
+/// Fills the open segment and turns the ring this many times, with or without a worker.
 pub fn turn(client: &mut Client, times: i64) {
     for _ in 0..times {
         let before = fillings(client);
@@ -96,8 +96,8 @@ pub fn claim_one(client: &mut Client) -> Option<(i64, i64)> {
     client.query_opt("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap().map(|row| (row.get(0), row.get(1)))
 }
 
-/// Waits until the views show this number of completed jobs. With reclaim_delay = 0 a segment may be emptied during a
-/// query, which then misses its jobs. The next query finds them in history.
+/// Waits until the views show this many completed jobs. If reclaim_delay is 0, a segment may be emptied during a query,
+/// which then misses its jobs. The next query finds them in history.
 pub fn wait_completed(client: &mut Client, count: i64) {
     let sql = "SELECT count(*) FROM queue.jobs WHERE state = 'completed'";
     let mut last = 0;
@@ -111,13 +111,13 @@ pub fn wait_completed(client: &mut Client, count: i64) {
     });
 }
 
-/// A payload that is stored outside its row.
+/// Returns a payload that is stored outside its row.
 pub fn large(pieces: i64) -> String {
     format!("(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, {pieces}) AS n)")
 }
 
 #[test]
-fn a_request_that_came_too_late_for_an_attempt_is_served_before_the_attempts_segment_is_emptied() {
+fn a_late_request_is_served_before_the_segment_of_its_attempt_is_emptied() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     let (mut worker, mut next_worker) = (cluster.connect(), cluster.connect());
@@ -230,7 +230,7 @@ fn prepared_producers_fill_segments_too_and_hold_them() {
     }
     assert!(is(&mut client, &in_state(0, "'c'")));
     drop(client);
-    // A crash recovery restores its locks.
+    // The recovery after a crash restores the locks of the prepared transaction.
     cluster.restart_killed();
     let mut client = cluster.connect();
     turn(&mut client, 2);
@@ -258,16 +258,16 @@ fn a_step_that_is_rolled_back_is_done_again() {
 }
 
 #[test]
-fn a_claim_that_passes_by_a_batch_which_is_rolled_back_finds_its_jobs_later() {
+fn a_claim_finds_the_jobs_of_a_rolled_back_batch_later() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     leave_living(&mut client);
     drive_to_move(&mut client);
     drop(client);
-    // Memory knows nothing, so a claim reads the logs.
+    // After the restart memory knows no jobs, so a claim reads the logs.
     cluster.restart();
     let mut client = cluster.connect();
-    // The batch stays open with its marks.
+    // The batch has written its marks and stays open.
     let mut mover = cluster.connect();
     let pid = mover.value::<i64>("SELECT pg_backend_pid()::bigint");
     thread::scope(|scope| {
@@ -321,7 +321,7 @@ fn a_job_is_found_where_it_ended_last_and_not_where_it_began() {
 }
 
 #[test]
-fn the_ring_turns_again_when_it_may() {
+fn the_ring_turns_again_once_it_is_allowed_to() {
     let cluster = cluster(&["pg_queue.reclaim = off"]);
     let mut client = cluster.connect();
     for _ in 0..12 {
@@ -336,8 +336,8 @@ fn the_ring_turns_again_when_it_may() {
     wait::until_true("the ring has turned", || fillings(&mut client) > 9);
 }
 
-/// Holds the duty's next step open for this time, in its own session. Its batch is not committed while `meanwhile`
-/// runs.
+/// Holds the duty's next step open for this time in a session of its own. `meanwhile` runs before the batch is
+/// committed.
 fn during_a_step(cluster: &Cluster, client: &mut Client, seconds: f64, meanwhile: impl FnOnce(&mut Client)) {
     let mut mover = cluster.connect();
     let pid = mover.value::<i64>("SELECT pg_backend_pid()::bigint");
@@ -358,7 +358,7 @@ fn during_a_step(cluster: &Cluster, client: &mut Client, seconds: f64, meanwhile
 fn a_session_that_meets_a_moved_job_follows_it() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
-    // First and later attempts, waiting and running.
+    // These are first and later attempts, some waiting and some running.
     enqueue(&mut client, 30, ", priority => 5");
     let claimed: Vec<i64> =
         client.query("SELECT id FROM queue.claim('q', 30)", &[]).unwrap().iter().map(|row| row.get(0)).collect();
@@ -366,7 +366,7 @@ fn a_session_that_meets_a_moved_job_follows_it() {
     enqueue(&mut client, 30, ", priority => 6");
     fill(&mut client);
     fill(&mut client);
-    // Every second job of either kind runs.
+    // Half of the jobs of each kind run.
     let jobs: Vec<i64> = client
         .query("SELECT job_id FROM queue.jobs WHERE state = 'ready' ORDER BY 1", &[])
         .unwrap()
@@ -402,7 +402,7 @@ fn a_session_that_meets_a_moved_job_follows_it() {
                 scope.spawn(verb(format!("SELECT queue.cancel({}, 'stop')", running[offset + 5].1)));
                 scope.spawn(verb(format!("SELECT queue.cancel({}, 'stop', force => true)", running[offset + 6].1)));
                 scope.spawn(verb(format!("SELECT queue.complete_many(ARRAY[{}])", running[offset + 7].0)));
-                // Each kind of end for many, in one call.
+                // One call ends many jobs, with each kind of end.
                 let ids: Vec<i64> = running[offset + 8..offset + 12].iter().map(|&(id, _)| id).collect();
                 scope.spawn(verb(format!(
                     r#"SELECT queue.end_batch('[{{"complete": {{"id": {}, "result": 3}}}},
@@ -424,7 +424,7 @@ fn a_session_that_meets_a_moved_job_follows_it() {
         });
     });
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
-    // Notes are known after a crash, too.
+    // Notes are also known after a crash.
     drop(client);
     cluster.restart_killed();
     let mut client = cluster.connect();
@@ -488,7 +488,7 @@ fn the_ring_waits_for_readers_of_a_toast_table_and_blocks_no_other_session() {
 }
 
 #[test]
-fn what_is_rolled_back_is_emptied_too() {
+fn rolled_back_rows_are_emptied_too() {
     let cluster = cluster(&["pg_queue.segment_age = 1"]);
     let mut client = cluster.connect();
     client.run("BEGIN");
@@ -497,7 +497,7 @@ fn what_is_rolled_back_is_emptied_too() {
     wait::until_true("the dead rows are gone", || is(&mut client, "pg_relation_size('queue_internal.attempt_0') = 0"));
 }
 
-/// Enqueues and completes jobs, and leaves a few living, until it is stopped. Some segments turn each second.
+/// Enqueues and completes jobs and leaves a few of them living until it is stopped. Some segments turn each second.
 pub fn load(cluster: &Cluster, stop: &AtomicBool) {
     let mut client = cluster.connect();
     while !stop.load(Ordering::Relaxed) {
@@ -510,7 +510,7 @@ pub fn load(cluster: &Cluster, stop: &AtomicBool) {
 }
 
 #[test]
-fn what_commits_while_a_start_counts_the_rows_is_counted() {
+fn jobs_that_commit_while_a_start_counts_the_rows_are_counted() {
     let cluster = still(&["pg_queue.segment_age = 1"]);
     let mut client = cluster.connect();
     let held = hold_session(&cluster, cluster.connect(), "segment.counted", "SELECT queue.maintain()");
@@ -522,8 +522,8 @@ fn what_commits_while_a_start_counts_the_rows_is_counted() {
 }
 
 #[test]
-fn an_open_transaction_s_jobs_count_as_living_though_a_start_has_counted_the_rows_meanwhile() {
-    // The jobs exist before the count, or come in the middle of it.
+fn jobs_of_an_open_transaction_count_as_living_after_a_start_has_counted_the_rows() {
+    // The open transaction has its jobs before the count, or adds them during the count.
     for comes_late in [false, true] {
         let cluster = still(&[]);
         let mut client = cluster.connect();
@@ -536,11 +536,11 @@ fn an_open_transaction_s_jobs_count_as_living_though_a_start_has_counted_the_row
         } else {
             enqueue(&mut open, ROWS, "");
         }
-        // Both open segments are counted: a young one and an old one.
+        // The count covers both open segments, a young and an old one.
         (0..5).for_each(|_| maintain(&mut client));
         open.run("COMMIT");
         drive(&mut client, "the segment is closed", &in_state(0, "'c'"));
-        // More than a twentieth lives. Below that, the segment would be moved without need.
+        // More than a twentieth of the jobs live. If fewer did, the segment would be moved without need.
         client.work_off("q", ROWS * 92 / 100);
         (0..5).for_each(|_| maintain(&mut client));
         assert!(is(&mut client, &in_state(0, "'c'")), "the segment is moved");

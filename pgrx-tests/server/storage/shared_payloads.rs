@@ -4,7 +4,7 @@ use crate::shared::*;
 use crate::storage::segments_races::{claim_one, drive, fill, in_state, is, large, open_segment, still, turn};
 
 #[test]
-fn a_payload_referred_to_outlives_the_segment_that_it_lies_in_also_for_an_ended_job() {
+fn a_shared_payload_survives_the_end_of_its_segment_even_for_an_ended_job() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     for pieces in [70, 300, 30_000] {
@@ -20,7 +20,7 @@ fn a_payload_referred_to_outlives_the_segment_that_it_lies_in_also_for_an_ended_
         let is_whole = format!("(SELECT payload = {payload} FROM queue.job({job}))");
         drive(&mut client, "the first attempt's segment is empty", &in_state(first, "'f'"));
         assert!(is(&mut client, &is_whole), "{pieces}: the view");
-        // The second attempt's segment goes to history, with the payload.
+        // The second attempt's segment goes to history with the payload.
         let segment = open_segment(&mut client);
         fill(&mut client);
         drive(&mut client, "the second attempt's segment is empty", &in_state(segment, "'f'"));
@@ -34,7 +34,7 @@ fn a_payload_referred_to_outlives_the_segment_that_it_lies_in_also_for_an_ended_
 }
 
 #[test]
-fn a_payload_that_moved_with_its_attempt_is_that_of_the_next_ones() {
+fn a_payload_that_moved_with_its_attempt_is_used_by_later_attempts() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     let payload = large(300);
@@ -50,7 +50,7 @@ fn a_payload_that_moved_with_its_attempt_is_that_of_the_next_ones() {
     client.run(&format!("SELECT queue.reprioritize({job}, 3)"));
     fill(&mut client);
     drive(&mut client, "the segment is drained", &in_state(0, "'d'"));
-    // The second attempt has moved with its payload. Its old row still exists.
+    // The second attempt has moved with its payload, but its old row still exists.
     assert!(is(&mut client, &is_whole));
     fail(&mut client);
     assert!(is(&mut client, &is_whole));
@@ -63,7 +63,7 @@ fn a_payload_that_moved_with_its_attempt_is_that_of_the_next_ones() {
 }
 
 #[test]
-fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() {
+fn a_payload_shared_by_several_jobs_stays_as_long_as_one_needs_it() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     client.run("SELECT queue.create('ends', retention => '0'), queue.create('kept'), queue.create('late')");
@@ -104,7 +104,7 @@ fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() 
         assert!([kept, late, fails].iter().all(|&job| is_whole(&mut client, job)));
     }
     assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE job_id = {ends}")), 0);
-    // One copy is forgotten, the others are kept.
+    // The payload of one copy is forgotten, those of the others stay.
     client.run(&format!("SELECT queue.forget({kept})"));
     assert!(!is_whole(&mut client, kept));
     assert!([late, fails].iter().all(|&job| is_whole(&mut client, job)));
@@ -112,7 +112,7 @@ fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() 
 }
 
 #[test]
-fn what_is_forgotten_of_a_shared_payload_goes_with_the_last_job_that_has_it() {
+fn a_forgotten_shared_payload_is_removed_with_its_last_job() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
     client.run(

@@ -1,4 +1,5 @@
-//! Predecessors: no successor runs before they have ended as it requires, and none is skipped or held without reason.
+//! Predecessors: a successor runs only after they have ended as it requires, and none is skipped or held without
+//! reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +7,14 @@ use super::case::Case;
 use crate::ledger::{End, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
-/// What is known about a predecessor's end.
+/// How a predecessor has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Completed,
     Dead,
     Cancelled,
     Held,
-    /// Its queue keeps nothing, or is gone.
+    /// The job's queue keeps no jobs, or was dropped.
     Unknown,
 }
 
@@ -21,11 +22,11 @@ struct Look<'a> {
     case: &'a Case<'a>,
     /// Ended attempts of each job.
     ends: BTreeMap<i64, Vec<(&'a str, Micros)>>,
-    /// When each job was first claimed.
+    /// The time of the first claim of each job.
     claimed: BTreeMap<i64, Micros>,
     /// Jobs of queues that keep nothing, completed by a committed call.
     completed: BTreeSet<i64>,
-    /// Jobs that a call has changed, or may have: retried, cancelled, moved.
+    /// Jobs that a call has retried, cancelled or moved, or may have.
     touched: BTreeSet<i64>,
     /// Queues whose dead jobs were all retried.
     retried: BTreeSet<usize>,
@@ -91,7 +92,7 @@ impl<'a> Look<'a> {
             Some("dead") => Fate::Dead,
             Some("cancelled" | "skipped" | "expired") => Fate::Cancelled,
             Some("held") => Fate::Held,
-            // A change may have run it again. It may also have been dropped with its queue.
+            // A change may have run the job again. The job may also have been dropped with its queue.
             None if self.completed.contains(&job) && !self.touched.contains(&job) => Fate::Completed,
             _ => Fate::Unknown,
         }
@@ -101,7 +102,8 @@ impl<'a> Look<'a> {
         self.case.world.jobs.get(&job.id).map_or("", |seen| seen.state.as_str())
     }
 
-    /// When everything has ended, only successors of a dead job, or of such successors, may still be held.
+    /// Returns a finding if a job is still held at the end. Only successors of a dead job, or successors of these, may
+    /// be held.
     fn held(&self, job: &Job) -> Option<String> {
         let fates: Vec<Fate> = job.after.iter().map(|job| self.fate(*job)).collect();
         let by_dead = match job.upon {
@@ -115,7 +117,8 @@ impl<'a> Look<'a> {
             .then(|| format!("a held job is stranded: {job:?}, which is after {fates:?}"))
     }
 
-    /// A job is skipped if a predecessor was cancelled or is gone, or if no failure remains to wait for.
+    /// Returns a finding if a job was skipped without reason: a predecessor must be cancelled or gone, or no failure
+    /// must be left to wait for.
     fn skipped(&self, job: &Job) -> Option<String> {
         let is_said = |job: &i64| matches!(self.fate(*job), Fate::Completed) && !self.touched.contains(job);
         let is_wrong = match job.upon {
@@ -127,7 +130,8 @@ impl<'a> Look<'a> {
         (self.state(job) == "skipped" && is_wrong).then(|| format!("a job is skipped without reason: {job:?}"))
     }
 
-    /// No attempt was claimed before its predecessors had ended. A retry releases a held job whatever its predecessors.
+    /// Returns a finding if an attempt was claimed before its predecessors had ended. A retry releases a held job
+    /// whatever its predecessors do.
     fn early(&self, job: &Job) -> Option<String> {
         let claimed = *self.claimed.get(&job.id)?;
         if self.touched.contains(&job.id) || self.retried.contains(&job.queue) {

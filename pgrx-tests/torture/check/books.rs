@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use postgres::Client;
 
-/// Summed over stages. Queues that keep nothing, or were created again, have fewer rows than counts.
+/// The counts are summed over stages. Queues that keep nothing or were created again have fewer rows than counts.
 const STATS: &str = "
     WITH s AS (SELECT queue_name, concat_ws(' ', sum(ready), sum(scheduled), sum(retrying), sum(running), sum(dead),
     sum(enqueued),

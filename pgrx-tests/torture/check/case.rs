@@ -10,10 +10,10 @@ use crate::ledger::{Ledger, Micros};
 pub struct Case<'a> {
     pub ledger: &'a Ledger,
     pub world: &'a World,
-    /// From before the end of the server's memory until after its next start.
+    /// The times without a server: each lasts from before the server lost its memory until after its next start.
     pub crashes: &'a [(Micros, Micros)],
-    /// Those in which another server took over. What was committed when nothing waited for the standby any more, as by
-    /// a worker that was ended while it waited, was seen before, and is not there after.
+    /// The crashes after which another server took over. A commit that no longer waited for the standby, such as that
+    /// of a worker whose process ended while it waited, was seen before the promotion and is gone after it.
     pub promotions: &'a [(Micros, Micros)],
     /// True if the servers' times are not comparable with the ledger's.
     pub clock_was_set: bool,
@@ -43,7 +43,7 @@ pub struct SeenAttempt {
 pub struct World {
     pub jobs: BTreeMap<i64, SeenJob>,
     pub attempts: BTreeMap<i64, SeenAttempt>,
-    /// (attempt, job)
+    /// Each effect: its attempt and its job.
     pub effects: Vec<(i64, i64)>,
 }
 

@@ -1,11 +1,11 @@
-//! As `tests`, for flows, steps and events.
+//! Like `tests`, for flows, steps and events.
 
 use super::case::{SeenAttempt, SeenJob, World};
 use super::tests::{deal, enqueued, found, job, seen};
 use super::{flows, loss, topics};
 use crate::ledger::{End, Fact, Fate, Job, Ledger, OwnFlow, What};
 
-/// A world with a job of queue `flowing` in this state, as a member of this flow, if any.
+/// Adds a job of queue `flowing` in this state to the world, as a member of this flow if there is one.
 fn flowing(world: &mut World, id: i64, state: &str, flow: Option<i64>) {
     let (queue, token) = ("flowing".to_owned(), String::new());
     world.jobs.insert(id, SeenJob { queue, state: state.to_owned(), token, flow });

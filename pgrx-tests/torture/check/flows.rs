@@ -8,17 +8,17 @@ use super::case::Case;
 use crate::ledger::{End, Fate, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
-/// States of a member that hold nothing up.
+/// States in which a member does not hold up its flow.
 const OUT: [&str; 3] = ["completed", "cancelled", "skipped"];
 
 struct Look<'a> {
     case: &'a Case<'a>,
-    /// The members of each flow, by the views.
+    /// The members of each flow that the views show.
     members: BTreeMap<i64, Vec<i64>>,
-    /// When a job ended, and when it was first claimed.
+    /// The time at which each job ended, and the time of its first claim.
     ended: BTreeMap<i64, Micros>,
     claimed: BTreeMap<i64, Vec<Micros>>,
-    /// When the call that made a member was answered.
+    /// The time of the answer to the call that made each member.
     made: BTreeMap<i64, Micros>,
     /// Flows that end with their first completed member.
     any: BTreeSet<i64>,
@@ -26,8 +26,8 @@ struct Look<'a> {
     suspended: BTreeMap<i64, (Micros, Option<Micros>)>,
     /// Members made by committed calls.
     enqueued: BTreeMap<i64, Vec<i64>>,
-    /// Jobs that a manager has changed, or may have, with all related ones: members of such flows, flows of such
-    /// members.
+    /// Jobs that a manager has changed or may have changed, with all related jobs: the members of such flows, and the
+    /// flows of such members.
     touched: BTreeSet<i64>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Look<'a> {
                 _ => None,
             })
             .collect();
-        // A change of a flow changes its members. A change of a member may end its flow, or run it again.
+        // A change of a flow changes its members. A change of a member may end its flow or run it again.
         loop {
             let before = touched.len();
             for (flow, members) in &members {
@@ -130,7 +130,8 @@ impl<'a> Look<'a> {
         self.case.world.jobs.get(&job).map_or("", |seen| seen.state.as_str())
     }
 
-    /// When everything has ended and all flows were sealed, only a dead or held member holds a flow up.
+    /// Returns a finding if a flow is still held at the end, when all flows are sealed. Only a dead or held member may
+    /// hold it.
     fn stranded(&self, flow: i64) -> Option<String> {
         let states: Vec<&str> = self.members(flow).iter().map(|member| self.state(*member)).collect();
         let mut is_held_up = states.iter().any(|state| ["dead", "held"].contains(state));
@@ -141,7 +142,8 @@ impl<'a> Look<'a> {
         (!is_held_up).then(|| format!("a flow is stranded: {flow}, whose members are {states:?}"))
     }
 
-    /// A flow ends, or runs, after its members. A running job may get further members, and may wait for them.
+    /// Returns a finding if a flow ends or runs before its members have ended. A running flow may get more members and
+    /// wait for them.
     fn flow(&self, job: &Job) -> Option<String> {
         if self.touched.contains(&job.id) || self.state(job.id) != "completed" {
             return None;
@@ -166,7 +168,7 @@ impl<'a> Look<'a> {
         Some(format!("a flow has run or ended at {begun}, before its member {late}: {job:?}"))
     }
 
-    /// A suspended job is not claimed before the jobs that it made have ended, or its time has come.
+    /// Returns a finding if a suspended job was claimed before its time and before the jobs that it had made ended.
     fn suspended(
         &self,
         attempt: i64,
@@ -190,7 +192,8 @@ impl<'a> Look<'a> {
 /// A step that was done: the fate of its deal, whether no savepoint undid it, when the deal ended, and its number.
 type Done = (Fate, bool, Micros, i64);
 
-/// The answers about steps. A run after a completed one begins without steps, so jobs that ran again do not count.
+/// Checks the answers about steps. A run after a completed one begins without steps, so jobs that ran again do not
+/// count.
 fn steps(case: &Case<'_>) -> Vec<String> {
     let mut again: BTreeSet<i64> = BTreeSet::new();
     let mut done: BTreeMap<(i64, &str), Vec<Done>> = BTreeMap::new();
@@ -224,7 +227,7 @@ fn steps(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// True if jobs of such a queue may be held or skipped in the end.
+/// True if jobs of such a queue may be held or skipped at the end.
 pub fn may_be_held(queue: &str) -> bool {
     QUEUES.iter().any(|known| known.name == queue && matches!(known.kind, Kind::Chained | Kind::Flowing))
 }

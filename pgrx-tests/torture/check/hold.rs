@@ -15,14 +15,14 @@ pub struct Hold<'a> {
     pub claim: &'a Claim,
     pub deal: i64,
     pub fate: Fate,
-    /// When the claim was called.
+    /// The time of the call of the claim.
     pub called: Micros,
-    /// The attempt was held with certainty, if `from` is before `until`.
+    /// The attempt was certainly held from `from` until `until`. If `until` is earlier, no time is certain.
     pub from: Micros,
     pub until: Micros,
 }
 
-/// The calls, outside of an attempt's own deal, that may end its hold.
+/// The calls that may end an attempt's hold, except those in the attempt's own deal.
 #[derive(Debug, Default)]
 struct Ends {
     of_attempt: BTreeMap<i64, Vec<Micros>>,
@@ -47,12 +47,12 @@ impl Ends {
     }
 }
 
-/// The holds of all claims, also of rolled-back ones, in the order of their beginning.
+/// Returns the holds of all claims, including rolled-back ones, in the order of their beginning.
 pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
     let ends = Ends::of(case);
     let mut holds = Vec::new();
     for deal in &case.ledger.deals {
-        // If the connection was lost, the last answer is the last sign of life.
+        // If the connection was lost, the server's last answer is its last sign of life.
         let last_sign = deal.facts.iter().map(Fact::last_sign).max().unwrap_or(deal.begun);
         for fact in &deal.facts {
             let What::Claimed(claim) = &fact.what else { continue };
@@ -68,7 +68,7 @@ pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
                 }
             };
             for time in ends.of_attempt.get(&claim.attempt).into_iter().flatten() {
-                // A rolled-back end counts, too: its transaction may have used the place meanwhile.
+                // A rolled-back end also counts, because its transaction may have used the place.
                 at_most(*time);
             }
             ends.of_job.get(&claim.job).into_iter().flatten().for_each(|time| at_most(*time));
@@ -86,7 +86,7 @@ pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
     holds
 }
 
-/// The first moment at which more than `most` of these are held, with the held ones.
+/// Returns the first moment at which more than `most` attempts are held, with these attempts.
 pub fn more_than<'a, 'b>(most: usize, holds: &[&'b Hold<'a>]) -> Option<Vec<&'b Hold<'a>>> {
     let mut held: Vec<&Hold<'_>> = Vec::new();
     for hold in holds.iter().filter(|hold| hold.from < hold.until) {

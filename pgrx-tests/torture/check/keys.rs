@@ -19,7 +19,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
             jobs.entry(job.id).or_default().push((deal, job));
         }
     }
-    // When a job may have ended first, and whether an operator changed it.
+    // The earliest time at which each job may have ended, and whether a manager has changed it.
     let mut ended: BTreeMap<i64, Micros> = BTreeMap::new();
     let mut purged: BTreeMap<usize, Vec<Micros>> = BTreeMap::new();
     let mut meddled: BTreeMap<i64, bool> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         let time = ended.entry(job).or_insert(Micros::MAX);
         *time = (*time).min(fact.from);
     }
-    // (queue, key): lives, each with its job.
+    // For each queue and key: the lives of its jobs.
     let mut lives: BTreeMap<(usize, &str), Vec<Life>> = BTreeMap::new();
     for (id, calls) in &jobs {
         let (deal, job) = calls.iter().min_by_key(|(deal, _)| deal.end_to).expect("a call");
@@ -74,7 +74,8 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// The job has the contents of the last call that should renew it, or of one that may have been the last.
+/// Checks that the job has the contents of the last call that should renew it, or of a call that may have been the
+/// last.
 fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<String>) {
     let Some(seen) = case.world.jobs.get(&id) else { return };
     let first = calls.iter().map(|(deal, _)| deal.end_to).min().unwrap_or_default();
@@ -92,7 +93,7 @@ fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<Str
     }
 }
 
-/// The job has the contents of the call with the largest version, in any order of the calls.
+/// Checks that the job has the contents of the call with the largest version, in whatever order the calls came.
 fn newest_version(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<String>) {
     let Some(seen) = case.world.jobs.get(&id).filter(|seen| seen.state == "completed") else { return };
     let Some((_, newest)) = calls.iter().max_by_key(|(_, job)| job.version) else { return };
@@ -103,8 +104,8 @@ fn newest_version(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut
     }
 }
 
-/// A key with `unique_for` stays taken for that time, even if its job has ended. It is unknown which call made the job,
-/// so the earliest end counts.
+/// Checks that a key with `unique_for` stays taken for that time, even if its job has ended. It is unknown which call
+/// made the job, so the earliest end counts.
 fn taken(case: &Case<'_>, jobs: &BTreeMap<i64, Vec<(&Deal, &Job)>>, found: &mut Vec<String>) {
     let mut unknown: BTreeSet<(usize, Option<&str>)> = BTreeSet::new();
     let mut forgotten: BTreeSet<i64> = BTreeSet::new();
@@ -115,7 +116,7 @@ fn taken(case: &Case<'_>, jobs: &BTreeMap<i64, Vec<(&Deal, &Job)>>, found: &mut 
             _ => {}
         }
     }
-    // (queue, key): the time for which it is certainly taken, and by which job.
+    // For each queue and key: the times for which the key is certainly taken, and the job that takes it.
     let mut taken: BTreeMap<(usize, Option<&str>), Vec<Life>> = BTreeMap::new();
     for (id, calls) in jobs.iter().filter(|(id, _)| !forgotten.contains(id)) {
         let until = calls.iter().filter_map(|(deal, job)| Some(deal.begun + job.unique_for?)).min();

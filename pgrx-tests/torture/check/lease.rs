@@ -1,25 +1,25 @@
-//! A lease lasts as long as answered: no attempt times out earlier.
+//! A lease lasts as long as it was promised: no attempt times out earlier.
 
 use std::collections::BTreeMap;
 
 use super::case::Case;
 use crate::ledger::{Fate, Micros, What};
 
-/// A call reads clocks at different moments.
+/// The clocks of a call are read at different moments.
 const GRACE: Micros = 5_000;
 
-/// What a worker was told.
+/// The lease that a worker was promised.
 #[derive(Debug, Default, Clone, Copy)]
 struct Told {
-    /// The deal of the claim, and when the claim was answered.
+    /// The deal of the claim, and the time of the claim's answer.
     deal: i64,
     answered: Micros,
-    /// By the claim: from its commit.
+    /// The commit of the claim, from which the claim's lease lasts.
     commit: Micros,
     lease: Micros,
-    /// By the last heartbeat: its time, the lease's end, and whether its transaction committed.
+    /// The last heartbeat: its time, the end of the lease, and whether its transaction committed.
     extended: Option<(Micros, Micros, bool)>,
-    /// By the last heartbeat without an answer: its call, and the lease's end if it counted.
+    /// The last heartbeat without an answer: the time of its call, and the end of the lease if it counted.
     unanswered: Option<(Micros, Micros)>,
 }
 
@@ -63,7 +63,8 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         if let What::ExtendLost { attempt, length } = fact.what
             && let Some(one) = told.get_mut(&attempt)
         {
-            // The connection ended with it. So another heartbeat of the attempt came later, or before its call.
+            // The connection ended with this heartbeat. So another heartbeat of the attempt came before its call or
+            // after its end.
             one.unanswered = one.unanswered.max(Some((fact.from, fact.from + length)));
         }
     }
@@ -74,7 +75,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         let promised = match one.extended {
             None => one.commit + one.lease,
             Some((_, until, true)) => until,
-            // An uncommitted longer lease does not survive a crash: the claim's lease begins anew then.
+            // A longer lease that was not committed does not survive a crash. Then the claim's lease begins anew.
             Some((at, until, false)) if case.has_crashed(at, finished) => until.min(at + one.lease),
             Some((_, until, false)) => until,
         };

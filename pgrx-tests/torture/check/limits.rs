@@ -54,14 +54,14 @@ fn by_group<'a>(holds: &[&'a Hold<'a>]) -> BTreeMap<&'a str, Vec<&'a Hold<'a>>> 
     groups
 }
 
-/// No period has more starts than the limit. A start lies between the claim's call and its answer.
+/// Reports periods with more starts than the limit. A start lies between the claim's call and its answer.
 fn rate(case: &Case<'_>, name: &str, limit: usize, mut starts: Vec<&Hold<'_>>, found: &mut Vec<String>) {
     starts.sort_by_key(|start| start.called);
     for (n, first) in starts.iter().enumerate() {
         let end = first.called + RATE_PERIOD;
         let within: Vec<_> =
             starts[n..].iter().take_while(|start| start.called < end).filter(|s| s.from < end).collect();
-        // After a crash only committed work is known.
+        // After a crash the server knows only committed starts.
         let crashed = case.has_crashed(first.called, end);
         let counted = within.iter().filter(|start| !crashed || start.fate == Fate::Committed).count();
         if counted > limit {

@@ -51,7 +51,7 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
         }
         match tokens.get(id) {
             None if unanswered.contains(seen.token.as_str()) => {}
-            // A call without an answer may have made it: the contents that would tell were erased.
+            // A call without an answer may have made the job. The contents that would show this were erased.
             None if forgotten.contains(id) && seen.token.is_empty() => {}
             None => found.push(format!("a job is there that was never committed: {id} {seen:?}")),
             Some(tokens)
@@ -72,7 +72,7 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// Contents of calls that have counted without an answer. Their jobs are unknown.
+/// Returns the contents of calls that have counted without an answer. Their jobs are unknown.
 pub fn unanswered<'a>(case: &Case<'a>) -> BTreeSet<&'a str> {
     let mut all = BTreeSet::new();
     for (_, fact) in case.ledger.committed() {
@@ -85,7 +85,7 @@ pub fn unanswered<'a>(case: &Case<'a>) -> BTreeSet<&'a str> {
     all
 }
 
-/// The jobs whose contents were erased.
+/// Returns the jobs whose contents were erased.
 pub fn forgotten(case: &Case<'_>) -> BTreeSet<i64> {
     let job = |what: &What| if let What::Forgotten { job } = what { Some(*job) } else { None };
     case.ledger.committed().filter_map(|(_, fact)| job(&fact.what)).collect()
@@ -119,7 +119,7 @@ fn effects(case: &Case<'_>, found: &mut Vec<String>) {
         match &fact.what {
             What::Retried { job } => *again.entry(*job).or_default() += 1,
             What::Enqueued(job) if job.renews => *again.entry(job.id).or_default() += 1,
-            // It may have renewed any job with its key.
+            // The call may have renewed any job with its key.
             What::EnqueueLost { queue, key: Some(key), .. } => {
                 for (_, other) in case.ledger.committed() {
                     if let What::Enqueued(job) = &other.what
@@ -181,7 +181,7 @@ fn claims(case: &Case<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// An answered end is final.
+/// Checks that an answered end is final.
 fn ends(case: &Case<'_>, found: &mut Vec<String>) {
     let mut ended: BTreeMap<i64, (End, i64)> = BTreeMap::new();
     // Once the fence has refused an attempt, it never accepts it again.
@@ -227,7 +227,7 @@ fn ends(case: &Case<'_>, found: &mut Vec<String>) {
 }
 
 impl Case<'_> {
-    /// The name of the job's queue, or an empty text if the views do not have the job.
+    /// Returns the name of the job's queue, or an empty text if the views do not show the job.
     pub fn queue_of(&self, job: i64) -> String {
         self.world.jobs.get(&job).map(|seen| seen.queue.clone()).unwrap_or_default()
     }

@@ -26,7 +26,7 @@ use case::{Case, World};
 use crate::ledger::{self, Ledger, Micros};
 use crate::shared::Torture;
 
-/// All findings.
+/// Returns all findings.
 pub fn all(
     torture: &Torture,
     ledger: &mut Ledger,

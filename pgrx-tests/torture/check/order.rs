@@ -9,22 +9,23 @@ use super::hold::Hold;
 use crate::ledger::{End, Fate, Job, Micros, What};
 use crate::plan::{Kind, QUEUES};
 
-/// How long a session may hold jobs after its client's connection was lost.
+/// The longest time for which a session may hold jobs after its client has lost the connection.
 const LINGERING: Micros = 3_000_000;
 
-/// How long a committed claim without an answer may hold a job: a lease, and another one after a crash.
+/// The longest time for which a committed claim without an answer may hold a job: a lease, and another lease after a
+/// crash.
 const UNHEARD: Micros = 15_000_000;
 
-/// The history of a job, as far as order is concerned.
+/// The times in a job's history that matter for order.
 #[derive(Debug)]
 pub struct Life<'a> {
     pub job: &'a Job,
     pub free_from: Micros,
-    /// The first call that may have touched it.
+    /// The time of the first call that may have touched the job.
     pub touched: Micros,
-    /// The first call that may have ended it for good.
+    /// The time of the first call that may have ended the job for good.
     ended: Micros,
-    /// Its priority or its time has changed.
+    /// True if the job's priority or time was changed.
     is_moved: bool,
 }
 
@@ -72,15 +73,15 @@ pub fn check(case: &Case<'_>, holds: &[Hold<'_>]) -> Vec<String> {
     found
 }
 
-/// A life that ranks before the claim and was free from before its call until after its answer.
+/// Returns a life that ranks before the claim and was free from before its call until after its answer.
 fn jumped<'a, 'b>(lives: &[&'b Life<'a>], claim: &Hold<'_>, end: impl Fn(&Life<'a>) -> Micros) -> Option<&'b Life<'a>> {
     let rank = (claim.claim.priority, claim.claim.job);
     let there = lives.partition_point(|life| life.free_from < claim.called);
     lives[..there].iter().copied().find(|life| (life.job.priority, life.job.id) < rank && end(life) > claim.from)
 }
 
-/// In strict order a failed job holds its group: no other job of it is claimed from the answer of the failure's commit
-/// to the first call that may have touched the failed job.
+/// Checks strict order after failures. A failed job holds its group: no other job of the group is claimed from the
+/// answer of the failure's commit to the first call that may have touched the failed job.
 fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     let groups: BTreeMap<i64, &Option<String>> =
@@ -94,7 +95,7 @@ fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<Str
             continue;
         }
         let of_job = touches.of_job.get(&job).into_iter().flatten();
-        // A sleeping claim may have been called before.
+        // A claim that slept may have been called before the failure.
         let later = of_job.chain(&touches.of_queue).filter(|(_, to)| *to > fact.from);
         let until = later.map(|(from, _)| *from).min().unwrap_or(Micros::MAX);
         let passed = claims.iter().find(|claim| {
@@ -110,7 +111,7 @@ fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<Str
 /// The spans of time in which calls may have changed jobs of a queue.
 #[derive(Debug, Default)]
 struct Touches {
-    /// Call and answer of each.
+    /// The time of each call and of its answer.
     of_job: BTreeMap<i64, Vec<(Micros, Micros)>>,
     of_queue: Vec<(Micros, Micros)>,
     cancels: BTreeSet<i64>,
@@ -145,7 +146,7 @@ pub fn lives<'a>(case: &Case<'a>) -> BTreeMap<i64, Life<'a>> {
     let mut lives: BTreeMap<i64, Life<'a>> = BTreeMap::new();
     for (deal, fact) in case.ledger.committed() {
         let What::Enqueued(job) = &fact.what else { continue };
-        // It is unknown when these became visible.
+        // It is unknown when these jobs became visible.
         if deal.prepared || deal.is_cut || job.key.is_some() {
             continue;
         }
@@ -178,7 +179,7 @@ pub fn lives<'a>(case: &Case<'a>) -> BTreeMap<i64, Life<'a>> {
     lives
 }
 
-/// Times in which an unknown session may have held any job of a queue.
+/// Returns the times in which an unknown session may have held any job of a queue.
 pub fn busy(case: &Case<'_>) -> Vec<(usize, Micros, Micros)> {
     let mut busy = Vec::new();
     for (deal, fact) in case.ledger.all() {

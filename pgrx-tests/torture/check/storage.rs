@@ -7,7 +7,7 @@ use queue_tests::integrity;
 
 use crate::shared::Patience;
 
-/// How long the logs may fail to shrink, and the rest that may stay: less than a segment.
+/// The longest time for which the logs may fail to shrink, and the rest that may stay: less than a segment.
 const EMPTYING: Duration = Duration::from_secs(60);
 const LEFT: i64 = 2000;
 

@@ -1,4 +1,4 @@
-//! The checkers find what they are for: each test has a ledger with one fault, and the same ledger without it.
+//! The checkers find faults: each test has a ledger with one fault, and the same ledger without it.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -50,7 +50,7 @@ pub fn ended(job: &Job, attempt: i64) -> What {
     What::Ended { attempt, job: job.id, end: End::Completed }
 }
 
-/// The checker's findings about a ledger and an otherwise empty world.
+/// Returns the checker's findings about a ledger and an otherwise empty world.
 pub fn found(check: impl Fn(&Case<'_>) -> Vec<String>, ledger: &Ledger, world: &World) -> Vec<String> {
     check(&Case { ledger, world, crashes: &[], promotions: &[], clock_was_set: false })
 }
@@ -117,7 +117,7 @@ fn a_job_that_was_taken_by_a_claim_without_an_answer() {
         enqueued(&mut ledger, &first, 10);
         enqueued(&mut ledger, &second, 20);
         deal(&mut ledger, fate, What::ClaimLost { queues: vec![first.queue] }, 50, 60);
-        // The attempt is within its lease, and the session ended long ago.
+        // The attempt's lease still lasts, and the session ended long ago.
         deal(&mut ledger, Fate::Committed, claim(&second, 102, 1000), 4_900_000, 4_900_010);
         let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
         assert_eq!(found.len(), usize::from(is_wrong), "{fate:?}: {found:?}");
@@ -223,7 +223,8 @@ fn a_lease_that_ends_before_what_a_heartbeat_has_answered() {
 #[test]
 fn a_heartbeat_that_was_not_answered_may_have_shortened_the_lease() {
     let one = job("plain", 1, 0);
-    // The claim's lease is two seconds. The last heartbeat asks for 200 ms. A later answered heartbeat counts again.
+    // The claim's lease is two seconds. The last heartbeat asks for 200 ms. If a later heartbeat is answered, that one
+    // counts.
     for (finished, is_answered_later, is_wrong) in
         [(1_250_000, false, false), (1_150_000, false, true), (1_250_000, true, true), (3_200_000, true, false)]
     {
@@ -244,8 +245,8 @@ fn a_heartbeat_that_was_not_answered_may_have_shortened_the_lease() {
 
 #[test]
 fn a_job_that_is_after_another() {
-    // What has become of the first job, what the second asks for, its state, and when it was claimed: the first ends at
-    // 1000.
+    // For each case: the end of the first job, the condition of the second job, its state, and the time of its claim.
+    // The first job ends at 1000.
     for (first, upon, second, claimed, is_wrong) in [
         ("completed", "completed", "completed", Some(1_100), false),
         ("completed", "completed", "completed", Some(900), true),
@@ -395,7 +396,7 @@ fn more_that_wait_than_may() {
     }
 }
 
-/// A job that was enqueued, claimed and completed, with its effect, and the matching world.
+/// Returns a job that was enqueued, claimed and completed, with its effect, and the matching world.
 pub fn complete() -> (Ledger, World) {
     let one = job("plain", 1, 0);
     let mut ledger = Ledger::default();
@@ -462,7 +463,7 @@ fn a_transaction_that_the_server_has_lost() {
 
 #[test]
 fn an_attempt_that_was_refused_by_what_a_promotion_has_lost() {
-    // A worker's timeout was seen, and is missing on the server that took over.
+    // A worker's timeout was seen, but is missing on the server that took over.
     for promotions in [&[][..], &[(160, 170)]] {
         let (mut ledger, world) = complete();
         deal(&mut ledger, Fate::RolledBack, What::Refused { attempt: 101 }, 150, 151);

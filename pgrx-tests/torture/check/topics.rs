@@ -1,6 +1,6 @@
-//! All copies or none: what was published, and committed, has one job in each queue that is bound to its key for good,
-//! at most one where the binding comes and goes, and none anywhere else. Of a publish that has named its jobs `loss`
-//! says the rest.
+//! All copies or none: a committed event has one job in each queue that is always bound to its key, at most one job in
+//! each queue whose binding comes and goes, and no job in any other queue. If a publish has returned its jobs, `loss`
+//! checks the rest.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use crate::topics;
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
     let mut queues: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    // Forgotten copies do not tell their event: each stands for one that is missing in its queue.
+    // The contents of forgotten copies do not show their event. Each of them stands for one copy that is missing in its
+    // queue.
     let forgotten = forgotten(case);
     let mut erased: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, seen) in &case.world.jobs {
@@ -25,7 +26,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     for (_, fact) in case.ledger.committed() {
         let What::PublishLost { key, token } = &fact.what else { continue };
         let mut names = queues.remove(token.as_str()).unwrap_or_default();
-        // Dead jobs leave copies there.
+        // Dead jobs leave copies in `morgue`.
         names.retain(|name| name != "morgue");
         // The views do not show all jobs of such queues.
         let hidden = BINDINGS.iter().filter(|b| b.is_sure && b.keys.contains(key) && !is_kept_name(b.queue));

@@ -1,6 +1,6 @@
-//! No enqueue is answered that leaves more jobs waiting than `max_waiting`. What other open transactions add does not
-//! count, so only those are held against it that were committed before the call and untouched until its answer, and the
-//! caller's own.
+//! No enqueue is accepted that leaves more jobs waiting than `max_waiting`. Jobs of other open transactions do not
+//! count. So the checker counts only the caller's own jobs, and jobs that were committed before the call and untouched
+//! until its answer.
 
 use super::case::Case;
 use super::order::{Life, busy, lives};
@@ -17,8 +17,8 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         let mut busy: Vec<(Micros, Micros)> =
             busy.iter().filter(|(queue, ..)| *queue == number).map(|(_, from, to)| (*from, *to)).collect();
         busy.sort();
-        // A claim without an answer may have taken any job that was free by the end of such a time. The latest end
-        // counts, of the times that began so far.
+        // A claim without an answer may have taken any job that was free by the end of such a time. Of the times that
+        // have begun so far, the latest end counts.
         let mut latest = Micros::MIN;
         for (_, to) in &mut busy {
             latest = latest.max(*to);

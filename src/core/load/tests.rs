@@ -10,10 +10,11 @@ use crate::totals::Totals;
 
 const S: i64 = 1_000_000;
 const MINUTE: i64 = 60 * S;
-/// The beginning, in the middle of a minute.
+/// The time at which the simulations begin, in the middle of a minute.
 const BEGIN: i64 = 1_000 * MINUTE + 23 * S;
 
-/// A lane in which this number of attempts was enqueued, claimed and completed in each of the last ten minutes.
+/// Returns the minutes of a lane in which this number of attempts was enqueued, claimed and completed in each of the
+/// last ten minutes.
 fn steady(per_minute: i64, run_us: i64) -> Minutes {
     let mut minutes = Minutes::default();
     for minute in 990..=1_000 {
@@ -29,7 +30,7 @@ fn seen(minutes: &Minutes) -> Seen<'_> {
 }
 
 #[test]
-fn as_many_run_as_arrive_while_one_runs() {
+fn as_many_workers_are_needed_as_jobs_arrive_while_one_runs() {
     let minutes = steady(6_000, 50_000);
     let load = seen(&minutes).load();
     assert!((load.arrivals - 100.0).abs() < 0.5 && (load.ends - 100.0).abs() < 0.5, "{load:?}");
@@ -47,11 +48,11 @@ fn arrivals_are_the_greatest_of_three() {
         seen(&minutes).load().arrivals
     };
     let (enqueued, claimed) = (Totals { enqueued: 600, ..Totals::NONE }, Totals { claimed: 600, ..Totals::NONE });
-    // A step is seen within the minute, and not forgotten in a pause of a minute or two.
+    // A step counts fully in its minute. Three minutes later it still counts in the mean of five minutes.
     assert_eq!(arrivals(1_000, enqueued), 10.0);
     assert_eq!(arrivals(997, enqueued), 2.0);
     assert_eq!(arrivals(994, enqueued), 0.0);
-    // A backlog that is being worked off is no step.
+    // Claims of a backlog are no step.
     assert_eq!(arrivals(1_000, claimed), 2.0);
     assert_eq!(arrivals(997, claimed), 2.0);
 }
@@ -68,12 +69,12 @@ fn waiting_jobs_should_begin_within_the_target() {
 }
 
 #[test]
-fn limits_and_pauses_bound_it() {
+fn limits_and_pauses_bound_the_number_of_needed_workers() {
     let minutes = steady(6_000, 50_000);
     let busy = Seen { ready: 30_000, running: 7, ..seen(&minutes) };
     assert_eq!(busy.load().needed, 55);
     assert_eq!(Seen { max_running: 20, ..busy }.load().needed, 20);
-    // 200 starts a second of 50 ms each.
+    // The rate allows 200 starts a second, and each job runs for 50 ms.
     assert_eq!(Seen { rate: 400, period_us: 2 * S, ..busy }.load().needed, 10);
     assert_eq!(Seen { rate: 1, period_us: 3_600 * S, ..busy }.load().needed, 1);
     assert_eq!(Seen { is_paused: true, ..busy }.load().needed, 7);
@@ -81,23 +82,23 @@ fn limits_and_pauses_bound_it() {
 }
 
 #[test]
-fn lasting_jobs_go_on() {
+fn long_running_jobs_keep_their_workers() {
     let minutes = steady(6_000, 50_000);
     let long = [BEGIN - MINUTE; 10];
     let lasting = Seen { running: 10, started_at: &long, ..seen(&minutes) };
-    // The arrivals keep 5 running. Ten last, and these may be the five.
+    // The arrivals keep 5 workers busy. Ten jobs run long, and the five may be among them.
     assert_eq!(lasting.load().needed, 10);
-    // What waits has to run beside them.
+    // The waiting jobs have to run beside the long ones.
     assert_eq!(Seen { ready: 5, ..lasting }.load().needed, 11);
     assert_eq!(Seen { due_soon: 3_000, ..lasting }.load().needed, 15);
     assert_eq!(Seen { started_at: &long[..4], ..lasting }.load().needed, 5);
-    // Jobs that are younger than the mean tell nothing.
+    // Jobs that have run for less than the mean say nothing.
     assert_eq!(Seen { started_at: &[BEGIN - 40_000; 10], ..lasting }.load().needed, 5);
-    // Limits: one of starts stops no running job.
+    // A limit of starts and a pause stop no running job. The limit of running jobs bounds the number.
     assert_eq!(Seen { rate: 1, period_us: S, ..lasting }.load().needed, 10);
     assert_eq!(Seen { max_running: 7, ..lasting }.load().needed, 7);
     assert_eq!(Seen { is_paused: true, ..lasting }.load().needed, 10);
-    // One stage keeps its lasting jobs beside another with a backlog.
+    // One stage keeps its long jobs beside another stage with a backlog.
     let backlog = Seen { ready: 30_000, running: 0, ..seen(&minutes) };
     let mut loads = [lasting, backlog].map(|seen| Seen { max_running: 20, ..seen }.load());
     share(&mut loads, 20);
@@ -105,7 +106,7 @@ fn lasting_jobs_go_on() {
 }
 
 #[test]
-fn nothing_to_do_needs_nobody() {
+fn no_work_needs_no_worker() {
     let minutes = steady(6_000, 50_000);
     assert_eq!(Seen { running: 0, ..seen(&minutes) }.load().needed, 0);
     assert_eq!(Seen { running: 0, due_soon: 1, ..seen(&minutes) }.load().needed, 6);
@@ -113,7 +114,7 @@ fn nothing_to_do_needs_nobody() {
 }
 
 #[test]
-fn without_ends_it_is_one_more_than_runs() {
+fn until_a_job_has_ended_at_most_one_more_worker_is_needed() {
     let with = |ready, running| Seen { ready, running, target_age_us: S, ..Seen::default() }.load().needed;
     assert_eq!(with(1_000_000, 0), 1);
     assert_eq!(with(1, 3), 4);
@@ -121,7 +122,7 @@ fn without_ends_it_is_one_more_than_runs() {
 }
 
 #[test]
-fn the_stages_of_a_queue_share_what_may_run() {
+fn the_stages_of_a_queue_share_its_max_running() {
     let minutes = steady(6_000, 50_000);
     let loads = [30_000, 3_000, 0].map(|ready| Seen { ready, running: 0, max_running: 20, ..seen(&minutes) }.load());
     let shared = |max_running| {
@@ -135,24 +136,24 @@ fn the_stages_of_a_queue_share_what_may_run() {
 }
 
 #[test]
-fn jobs_in_transactions_of_no_time_need_one_worker() {
+fn jobs_that_take_no_time_need_one_worker() {
     let minutes = steady(6_000, 0);
     assert_eq!(Seen { ready: 100, running: 0, ..seen(&minutes) }.load().needed, 1);
 }
 
-/// A queue, and a pool of workers that follows `needed`: every `POLL` it is asked, and `START` later as many workers
-/// are there.
+/// A queue, and a pool of workers that follows `needed`. The pool reads `needed` every `POLL`, and has that many
+/// workers `START` later.
 struct Pool {
     now: i64,
     run_us: i64,
     minutes: Minutes,
     waiting: VecDeque<i64>,
-    /// When each running job began and ends.
+    /// The end and the beginning of each running job.
     running: BinaryHeap<Reverse<(i64, i64)>>,
     workers: i64,
     ordered: VecDeque<(i64, i64)>,
     ended: u64,
-    /// What the last poll said, and the greatest age of a job that began since.
+    /// `needed` at the last poll, and the greatest age of a job that began in the last `run`.
     needed: i64,
     age: i64,
 }
@@ -199,7 +200,7 @@ impl Pool {
             {
                 self.age = self.age.max(self.now - since);
                 self.count(Totals { claimed: 1, ..Totals::NONE }, 0);
-                // A job lasts a tenth less or more, in turn.
+                // Jobs run for a tenth less than the mean, for the mean, and for a tenth more, in turn.
                 let run_us = self.run_us * (9 + (self.ended % 3) as i64) / 10;
                 self.ended += 1;
                 self.running.push(Reverse((self.now + run_us, self.now)));
@@ -221,7 +222,7 @@ impl Pool {
         }
     }
 
-    /// The ideal at this rate.
+    /// Returns the ideal number of workers at this rate.
     fn ideal(&self, rate: i64) -> f64 {
         rate as f64 * self.run_us as f64 / 1e6
     }
@@ -229,13 +230,13 @@ impl Pool {
     #[track_caller]
     fn check(&self, rate: i64) {
         let (needed, ideal) = (self.needed as f64, self.ideal(rate));
-        // A number of jobs is whole.
+        // The number of workers is whole, so it may be off by one.
         let off = (needed - ideal).abs();
         assert!(off <= (0.2 * ideal).max(1.0), "needed {needed}, ideal {ideal}, {} wait", self.waiting.len());
     }
 }
 
-/// From 50 to 1,000 jobs a second and back, at every second of the clock's minute at which the step may come.
+/// The load goes from 50 to 1,000 jobs a second and back. The step comes at several seconds of the clock's minute.
 #[test]
 fn a_pool_follows_steps_of_load() {
     let begins: &[i64] = if cfg!(miri) { &[23] } else { &[0, 1, 14, 23, 37, 45, 59] };
@@ -247,11 +248,11 @@ fn a_pool_follows_steps_of_load() {
         pool.check(1_000);
         pool.run(1_000, 3 * MINUTE);
         pool.check(1_000);
-        // Five minutes after the step jobs begin within twice the target.
+        // In the sixth minute after the step, jobs begin within twice the target.
         pool.run(1_000, MINUTE);
         assert!(pool.age <= 2 * Pool::TARGET, "{} s", pool.age / S);
         pool.check(1_000);
-        // Downwards it takes the five minutes of the long span, and never too few are left.
+        // When the load falls, `needed` follows within the five minutes of the long span, and is never too small.
         pool.run(50, 4 * MINUTE);
         assert!(pool.needed as f64 >= pool.ideal(50));
         pool.run(50, 2 * MINUTE);
@@ -276,7 +277,7 @@ proptest! {
     #![proptest_config(crate::cases(500))]
 
     #[test]
-    fn it_is_never_negative_nor_above_the_limits(
+    fn needed_is_never_negative_nor_above_the_limits(
         counts in prop::collection::vec(
             (0i64..30, 0i64..1000, 0i64..1000, 0i64..1000, 0i64..60 * S), crate::length(40)
         ),

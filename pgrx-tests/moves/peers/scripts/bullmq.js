@@ -16,7 +16,7 @@ async function fill(queues) {
     await queues[queue].add('work', { label }, options);
     print({ label, queue, ...asked });
   };
-  // A worker's calls, without one: take the next job, and end it.
+  // Calls what a worker would call: takes the next job and ends it.
   const worker = new Worker('task', null, options, createPostgresBackend);
   worker.on('error', () => {});
   await worker.waitUntilReady();
@@ -27,7 +27,7 @@ async function fill(queues) {
   await (await take('done')).moveToCompleted(1, 'token', false);
   await (await take('dead')).moveToFailed(new Error('asked to'), 'token', false);
   await (await take('fail retried', { attempts: 3 })).moveToFailed(new Error('asked to'), 'token', false);
-  // The one that waits for its retry is taken first, if it is not put off.
+  // Unless the job that waits for its retry is delayed, it is taken first.
   await add('first');
   await add('second');
   await add('priority 2', { priority: 2 });
@@ -36,7 +36,7 @@ async function fill(queues) {
   await add('late', { delay: 3600000 }, { delay: 3600 });
   await add('own id', { jobId: 'user-7' }, { key: 'user-7' });
   await add('deduplicated', { deduplication: { id: 'd' } }, { key: 'd' });
-  // The key is free when its time is over, though its job still waits.
+  // The key is free when its time is over, although its job still waits.
   for (const n of [1, 2]) {
     await add(`throttled ${n}`, { deduplication: { id: 'throttle', ttl: 200 } }, { key: 'throttle' });
     await new Promise((resolve) => setTimeout(resolve, 400));

@@ -1,11 +1,11 @@
-// What the scripts of the peers for Node share: printing, and the handler of all jobs.
+// Shared by the scripts of the peers for Node: printing, and the handler of all jobs.
 const database = { host: process.env.PGHOST, user: 'postgres', database: process.env.PGDATABASE };
 exports.database = database;
 exports.url = `postgresql://postgres@localhost/${database.database}?host=${encodeURIComponent(database.host)}`;
 exports.print = (object) => console.log(JSON.stringify(object));
 exports.sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// Runs a job of this label. `last` tells when a job began or ended the last time.
+// Runs a job with this label. `last` is the time when a job last began or ended.
 exports.last = Date.now();
 exports.handle = async (label, concurrency, queue) => {
   exports.print({ run: label, queue });

@@ -101,5 +101,5 @@ with psycopg.connect(CONNINFO, autocommit=True) as conn:
         conn.execute("""SELECT dbos.enqueue_workflow('work', 'mail', named_args => '{"label": "later"}')""")
     else:
         work()
-# A workflow that sleeps would hold up an orderly end.
+# A sleeping workflow would delay an orderly exit.
 os._exit(0)

@@ -22,7 +22,7 @@ async function fill(utils, client) {
   await add('old', { runAt: at(-60) });
   await add('fail fresh', { maxAttempts: 2 });
   await add('fail retried', { maxAttempts: 4 });
-  // States that only a worker reaches are written as a worker writes them.
+  // Only a worker reaches these states, so the script writes them as a worker does.
   await add('running');
   await add('serial running', { queueName: 'busy' }, { lock: 'busy' });
   await add('serial behind', { queueName: 'busy' }, { lock: 'busy' });

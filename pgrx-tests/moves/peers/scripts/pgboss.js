@@ -15,7 +15,7 @@ async function fill(boss) {
   for (const [name, policy] of Object.entries(POLICIES)) {
     await boss.createQueue(name, { policy, retryLimit: 2, ...(name === 'plain' && { deadLetter: 'dead' }) });
   }
-  // What runs, has failed, and has ended, comes first: fetch takes whatever is due.
+  // Running, failed and ended jobs come first, because fetch takes any job that is due.
   const take = async (queue, label, options, asked) => {
     await send(queue, label, options, asked);
     const [job] = await boss.fetch(queue);
@@ -34,7 +34,7 @@ async function fill(boss) {
   await send('strict', 'strict behind', { singletonKey: 'broken' });
   for (const n of [1, 2]) await send('strict', `strict ${n}`, { singletonKey: 'a' }, { lock: 'strict a' });
   await send('single', 'single', { singletonKey: 's' }, { key: 's' });
-  // Ids are of a queue: a job that runs in another one keeps its own.
+  // An id belongs to a queue, so a running job of another queue may have the same one.
   const id = '11111111-1111-4111-8111-111111111111';
   await take('Plain', 'twin running', { id });
   await send('plain', 'twin', { id });

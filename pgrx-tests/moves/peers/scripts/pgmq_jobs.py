@@ -9,7 +9,7 @@ from importlib.resources import files
 import psycopg
 from common import CONNINFO, begin, finish, is_quiet, say, seconds
 
-# MyQueue is another name of the table of myqueue.
+# MyQueue and myqueue name the same table.
 QUEUES = {"Emails": "read", "myqueue": "read", "fast": "read", "fifo": "read_grouped"}
 
 

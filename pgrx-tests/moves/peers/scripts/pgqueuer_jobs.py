@@ -34,7 +34,7 @@ async def fill(conn, queries):
     await add("keyed", dedupe_key="k")
     await add("case", queue="Task")
     await add("headers", headers={"trace": "b7"})
-    # As a worker and its executor write them.
+    # Writes these states as a worker and its executor do.
     await add("running")
     await mark("running", "status = 'picked', queue_manager_id = gen_random_uuid(), heartbeat = now()")
     await add("held")
@@ -53,7 +53,7 @@ async def work(concurrency):
         finish(label)
 
     for name in ("task", "Task"):
-        # One more, for the job of fill that runs for ever counts.
+        # One more than the jobs that run, because the endless job of `fill` also counts.
         manager.entrypoint(name, concurrency_limit=concurrency + 1)(handle)
     common.last = common.time.monotonic()
     running = asyncio.ensure_future(manager.run(batch_size=concurrency, dequeue_timeout=timedelta(seconds=0.2)))

@@ -21,15 +21,15 @@ const PLACES: usize = 12;
 const LANE: i32 = 1;
 const READER: u32 = SESSIONS as u32;
 
-/// A call of `queue.claim`.
+/// A session in `queue.claim`.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     want: usize,
     linger: i64,
     deadline: i64,
-    /// Until when it sleeps. `None`: it has yet to look.
+    /// The time until which it sleeps. `None`: it has not looked yet.
     until: Option<i64>,
-    /// True if it sleeps while another session collects, so that it takes nothing at its end.
+    /// True if it sleeps while another session collects. It then takes nothing when its wait ends.
     is_behind: bool,
 }
 
@@ -40,7 +40,8 @@ struct World {
     next_job: i64,
     calls: [Option<Call>; SESSIONS],
     running: VecDeque<i64>,
-    /// Since when there have been jobs that may start and a session that waits, and how many were taken by then.
+    /// The time since which there have been both jobs that may start and a waiting session, and the number of jobs
+    /// taken by then.
     since: Option<(i64, usize)>,
     taken: usize,
     wakes: usize,
@@ -56,7 +57,7 @@ enum Act {
     },
     Push(usize),
     Pass(i64),
-    /// The call ends by an error, or its client has gone.
+    /// The call ends with an error, or its client is gone.
     Quit(usize),
     End,
     Return,
@@ -109,7 +110,7 @@ impl World {
         self.memory.frontier()
     }
 
-    /// Refills. The logs have what `ready` has.
+    /// Refills the lane. The logs have the jobs that `ready` has.
     fn read(&mut self) {
         let mut found = Vec::new();
         self.frontier().each_ready(1, LANE, |entry| found.push(entry));
@@ -120,7 +121,7 @@ impl World {
         woken.into_iter().for_each(|session| self.woken(session));
     }
 
-    /// How many jobs may start.
+    /// Returns how many jobs may start.
     fn startable(&mut self) -> usize {
         let ready = self.memory.frontier().lane_state(1, LANE).map_or(0, |(ready, _)| ready);
         if self.places() == 0 { 0 } else { ready }
@@ -134,7 +135,7 @@ impl World {
         self.wakes += usize::from(session.is_some());
     }
 
-    /// Lets all sessions look that were woken, or whose time has come.
+    /// Lets all sessions look that were woken or whose time has come.
     fn settle(&mut self) {
         for _ in 0..1_000 {
             let is_due = |(s, call): (usize, &Option<Call>)| {
@@ -151,7 +152,7 @@ impl World {
         self.memory.clone().frontier().sessions.is_woken(session as u32)
     }
 
-    /// What `queue.claim` does until it sleeps or returns.
+    /// Does what `queue.claim` does until it sleeps or returns.
     fn look(&mut self, session: usize) {
         let s = session as u32;
         let mut call = self.calls[session].expect("a call");
@@ -310,7 +311,7 @@ fn a_batch_wakes_its_collector_twice() {
     }
     assert_eq!(world.taken, 4);
     (0..4).for_each(|_| world.act(Act::End));
-    // Fewer are taken when the first of them has been ready for so long.
+    // A smaller batch is taken when its first job has been ready for the time that a call lingers.
     world.act(Act::Pass(100));
     world.act(Act::Push(1));
     world.act(Act::Pass(30));
@@ -321,7 +322,7 @@ fn a_batch_wakes_its_collector_twice() {
     assert_eq!(world.taken, 6);
 }
 
-/// What is more than a batch belongs to the next one, which begins when its own first job comes.
+/// Jobs beyond a full batch belong to the next one. That begins when its own first job comes.
 #[test]
 fn the_next_batch_has_its_own_time() {
     let mut world = World::new();
@@ -337,14 +338,14 @@ fn the_next_batch_has_its_own_time() {
     assert_eq!(world.taken, 3);
 }
 
-/// A batch that is taken in two holds of the lock does not move the time of the next one.
+/// If a batch is taken in two holds of the lock, the time of the next batch stays.
 #[test]
 fn jobs_that_come_while_a_batch_is_taken_begin_the_next_one() {
     let mut world = World::new();
     world.act(Act::Call { session: 0, want: 1, linger: 50, wait: 1_000 });
     world.act(Act::Push(1));
     for _ in 0..3 {
-        // Of four jobs two are taken, one comes, and the other two are taken.
+        // Two of four jobs are taken, one job comes, and the other two are taken.
         assert_eq!(world.frontier().collect(0, 1, LANE, 4, 50, 0), Collect::Take);
         world.act(Act::Push(4));
         world.act(Act::Pass(40));
@@ -369,7 +370,7 @@ fn jobs_that_come_while_a_batch_is_taken_begin_the_next_one() {
     }
 }
 
-/// A job that comes while memory may not know all jobs begins a batch, too.
+/// A job also begins a batch if it comes while memory may not know all jobs.
 #[test]
 fn a_batch_of_a_lane_that_must_be_read_has_its_own_time() {
     let sizes = memory::Sizes { ready: 4, running: 40, lanes: 1, sessions: 6, ..Default::default() };
@@ -387,7 +388,7 @@ fn a_batch_of_a_lane_that_must_be_read_has_its_own_time() {
     assert_eq!(answer, Collect::Sleep { due: Some(1_050), next: None });
 }
 
-/// `ready` may be too small for a batch. Then a call takes what fits, and does not read again and again.
+/// `ready` may be too small for a batch. Then a call takes the jobs that fit, and does not read the logs forever.
 #[test]
 fn a_batch_is_no_larger_than_memory() {
     for jobs in [4, 5, 20] {
@@ -401,7 +402,7 @@ fn a_batch_is_no_larger_than_memory() {
     }
 }
 
-/// Calls want different numbers of jobs. The first job still waits no longer than a call lingers.
+/// The calls want different numbers of jobs. The first job still waits no longer than a call lingers.
 #[test]
 fn a_larger_batch_begins_with_its_oldest_job() {
     let mut world = World::new();
@@ -420,7 +421,7 @@ fn a_larger_batch_begins_with_its_oldest_job() {
     assert_eq!(world.taken, 5);
 }
 
-/// A session that a gate has woken, and that collects, leaves the gate to other lanes.
+/// A session that collects after a gate has woken it leaves the gate to other lanes.
 #[test]
 fn a_gate_that_wakes_a_collector_wakes_another_lane() {
     let sizes = memory::Sizes { ready: 4, running: 40, lanes: 2, sessions: 6, gates: 1, ..Default::default() };
@@ -439,7 +440,7 @@ fn a_gate_that_wakes_a_collector_wakes_another_lane() {
             assert!(frontier.claimed(&mut root, 1, entry.id, 500, 1_500, Disconnect::KEEPS).is_some());
         }
     }
-    // Three have started and one is left, which sleeping sessions may not start.
+    // Three jobs have started. The fourth is left, and sleeping sessions may not start it.
     assert_eq!(frontier.take(1, 1, 3, 0, Some(&claimer), &mut [Ready::default()]), Take::Closed);
     assert_eq!(frontier.wait(0, 1, &[(1, false)], 50), Wait::Sleep);
     assert_eq!(frontier.wait(1, 1, &[(2, false)], 0), Wait::Sleep);
@@ -449,7 +450,7 @@ fn a_gate_that_wakes_a_collector_wakes_another_lane() {
     assert_eq!(answer, Collect::Sleep { due: Some(1_150), next: Some(1) });
 }
 
-/// A job that was cancelled does not fill a batch: the next one does not begin before this one is full.
+/// A cancelled job does not fill a batch, and the next batch does not begin before this one is full.
 #[test]
 fn a_cancelled_job_does_not_end_a_batch() {
     let mut world = World::new();

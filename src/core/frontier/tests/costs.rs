@@ -1,4 +1,4 @@
-//! Costs of jobs: rates by what jobs cost, with several sessions, rollbacks and corrections.
+//! Rates that count the costs of jobs, with several sessions, rollbacks and corrections.
 //!
 //! 1. A job starts beside others only if what they cost within any period and what it costs are within the limit.
 //! 2. While a job waits that did not fit, nothing that ranks behind it is taken and starts.
@@ -23,12 +23,12 @@ enum Op {
     Claim(usize, usize),
     Price(usize),
     Commit(usize, bool),
-    /// Which of the running attempts, and what it has used.
+    /// The place of a running attempt, and the cost that its worker reports.
     Used(usize, u32),
     Time(i64),
 }
 
-/// What counts for the rates: from when, until when a start was open, and how much.
+/// A start that counts for the rates: the time at which it was no longer open, and its cost.
 #[derive(Clone, Debug)]
 struct Start {
     group: i64,
@@ -39,7 +39,7 @@ struct Start {
 
 #[derive(Clone, Debug, Default)]
 struct Client {
-    /// Attempts that it has taken, each with the step, and those of them that may start.
+    /// Attempts that it has taken, each with the step at which it took them.
     taken: Vec<(Ready, usize)>,
     started: Vec<Ready>,
 }
@@ -53,7 +53,7 @@ struct World {
     clients: Vec<Client>,
     running: Vec<(Ready, i64)>,
     starts: Vec<Start>,
-    /// The jobs that did not fit, each with the last step in which it did not.
+    /// The jobs that did not fit, each with the last step at which it did not.
     refused: BTreeMap<Rank, usize>,
     now: i64,
     steps: usize,
@@ -92,7 +92,7 @@ impl World {
         self.memory.frontier().push(INSTANCE, LANE, entry);
     }
 
-    /// Takes attempts for a session. Returns how many.
+    /// Takes attempts for a session. Returns their number.
     fn claim(&mut self, session: usize, want: usize) -> usize {
         let claimer = self.claimer();
         let owner = Owner { session: session as u32, pid: 1 };
@@ -136,7 +136,7 @@ impl World {
         panic!("a claim without end");
     }
 
-    /// Returns what counts now of the starts of a group, or of all.
+    /// Returns the cost of the starts that count now, of one group or of all.
     fn counts(&self, group: Option<i64>) -> u32 {
         let from = self.now - PERIOD;
         let counts = |start: &&Start| {
@@ -170,7 +170,7 @@ impl World {
                 assert!(others == 0 || others + cost <= limit, "{entry:?} costs {cost} beside {others} of {limit}");
             }
             self.refused.remove(&entry.rank);
-            // Groups take turns, and a group's refused job holds up nothing else.
+            // With a rate for groups, they take turns, and a refused job of one group does not hold up the others.
             let passes =
                 |(rank, step): (&Rank, &usize)| *rank < entry.rank && self.waiting.contains_key(rank) && *step < since;
             let has_passed = self.limits.group_rate == 0 && self.refused.iter().any(passes);
@@ -203,7 +203,7 @@ impl World {
         let (entry, _) = self.running[nth];
         let now = self.now;
         assert!(used(&mut self.memory.frontier(), INSTANCE, entry.id, cost, now).is_some());
-        // What was reported beyond the start stays.
+        // A reported cost above the cost of the start is not taken back.
         let known: u32 = self.reported(entry.id).map(|start| start.cost).sum();
         let mut less = known.saturating_sub(cost);
         if let Some(start) = self.reported(entry.id).next() {
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// What counts for the last start of an attempt, and what was reported after it.
+    /// Returns what counts for the last start of an attempt, and what was reported after it.
     fn reported(&mut self, id: i64) -> impl Iterator<Item = &mut Start> {
         let since = self.running.iter().find(|(entry, _)| entry.id == id).map(|(_, at)| *at);
         self.starts.iter_mut().filter(move |start| start.id == id && start.until >= since)
@@ -234,7 +234,7 @@ impl World {
         self.memory.frontier().backlog.check_rates();
     }
 
-    /// Starts everything.
+    /// Starts all jobs.
     fn drain(&mut self) {
         (0..SESSIONS).for_each(|session| self.commit(session, true));
         for _ in 0..4 * self.costs.len() + 4 {
@@ -284,7 +284,7 @@ proptest! {
     }
 }
 
-/// What a worker gives back, it gives back at the time of its start: not later starts make room earlier.
+/// The cost that a worker gives back is given back to its own start. Later starts do not become free earlier.
 #[test]
 fn a_correction_counts_from_the_start() {
     let mut world = World::new(20, 0);
@@ -295,13 +295,13 @@ fn a_correction_counts_from_the_start() {
     world.now += 500;
     assert_eq!(world.claim(0, 1), 1);
     world.commit(0, true);
-    // Two have used the rate up. The first gives 8 back.
+    // Two jobs have used the rate up. The first one gives 8 back.
     world.used(0, 2);
     world.add(0, 0, 8);
     world.add(0, 0, 10);
     assert_eq!(world.claim(0, 1), 1);
     world.commit(0, true);
-    // 10 and 8 count, so 10 more do not fit before the second has expired.
+    // 10 and 8 count, so 10 more do not fit before the second start has expired.
     world.now += 600;
     assert_eq!(world.claim(0, 1), 1);
     world.commit(0, true);
@@ -311,9 +311,9 @@ fn a_correction_counts_from_the_start() {
     assert_eq!(world.claim(0, 1), 1);
 }
 
-/// However many sessions claim, a job that needs the whole rate starts as soon as all of it is free.
+/// A job that needs the whole rate starts as soon as all of it is free, however many sessions claim.
 #[test]
-fn sessions_do_not_keep_a_dear_job_waiting() {
+fn many_sessions_do_not_keep_a_costly_job_waiting() {
     let mut world = World::new(12, 0);
     world.add(0, 0, 12);
     (0..20).for_each(|_| world.add(0, 1, 1));
@@ -325,9 +325,9 @@ fn sessions_do_not_keep_a_dear_job_waiting() {
     assert_eq!(world.running.len(), 1);
 }
 
-/// A job that did not fit, and is taken to be ended, holds up neither its queue nor its group.
+/// A job that did not fit, and is then taken and ended, holds up neither its queue nor its group.
 #[test]
-fn a_dear_job_that_goes_holds_up_nothing() {
+fn a_costly_job_that_has_ended_holds_up_no_other_job() {
     for (rates, group) in [((100, 0), 0), ((0, 100), 1)] {
         let mut world = World::new(rates.0, rates.1);
         [50, 80, 10].into_iter().for_each(|cost| world.add(group, 0, cost));
@@ -340,7 +340,7 @@ fn a_dear_job_that_goes_holds_up_nothing() {
         let mut frontier = world.memory.frontier();
         assert_eq!(frontier.take_one(&mut world.root, INSTANCE, LANE, owner, dear, true), TakeOne::Taken);
         frontier.ended(&mut world.root, INSTANCE, dear.id);
-        // What was read ahead may have it still. The session that takes it finds out.
+        // The attempts that were read ahead may still have it. The session that takes it finds that it has ended.
         let mut out = [Ready::default(); 3];
         let claimer = world.claimer();
         let mut frontier = world.memory.frontier();

@@ -1,5 +1,5 @@
-//! Exploring a model to its end. Responsible for the ways to fail: a promise that is broken, a scenario that has become
-//! smaller than it was, a fault that is not found. Not responsible for the models and their scenarios.
+//! Explores a model completely. Responsible for the ways to fail: a promise is broken, a scenario has become smaller
+//! than it was, or a fault is not found. Not responsible for the models and their scenarios.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -7,15 +7,14 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// The number of steps that are explored under miri, which is a thousand times slower. Otherwise a way is explored to
-/// its end.
+/// The number of steps that are explored under miri, which is a thousand times slower. 0: all steps are explored.
 const STEPS: usize = if cfg!(miri) { 4 } else { 0 };
 
-/// What an exploration has found.
+/// The result of an exploration.
 pub struct Found {
     /// The number of states.
     states: usize,
-    /// The promise that is broken, and the way to it.
+    /// The broken promise, and the steps that break it.
     broken: Option<(&'static str, String)>,
 }
 
@@ -40,7 +39,7 @@ where
 }
 
 impl Found {
-    /// Every promise holds in every state.
+    /// Asserts that every promise holds in every state.
     pub fn holds(self, least: usize) {
         if let Some((promise, way)) = self.broken {
             panic!("not true: {promise}\n{way}");
@@ -49,7 +48,7 @@ impl Found {
         assert!(cfg!(miri) || states >= least, "{states} states: the scenario has become smaller than it was");
     }
 
-    /// The exploration has found that one of these promises is broken.
+    /// Asserts that the exploration has found one of these promises broken.
     pub fn finds(self, fault: impl Debug, promises: &[&str]) {
         let Some((name, way)) = self.broken else { panic!("{fault:?} is not found in {} states", self.states) };
         println!("{fault:?}: not true that {name}");

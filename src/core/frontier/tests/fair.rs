@@ -1,4 +1,4 @@
-//! Fair shares: who is next, and after how many jobs, beside others.
+//! Fair shares: which group is served next, and how many jobs of other groups come first.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ struct World {
     memory: Memory,
     root: DeadlineRoot,
     limits: Limits,
-    /// The waiting jobs of each group. All are in the groups' index.
+    /// The waiting jobs of each group. All of them are in the groups' index.
     waiting: BTreeMap<i64, BTreeMap<Rank, Ready>>,
     charges: Vec<(i64, u64)>,
     jobs: i64,
@@ -93,7 +93,7 @@ impl World {
                     self.memory.frontier().discard_stale(&mut self.root, INSTANCE, id);
                     continue;
                 };
-                // With fair shares no job passes an earlier one of its group, unless memory forgets groups.
+                // With fair shares no job passes an earlier job of its group, unless memory has forgotten groups.
                 let may_pass = !self.limits.is_fair || self.memory.groups.len() < 20;
                 assert!(first == Some(rank) || may_pass, "{rank:?} before {first:?}");
                 self.memory.frontier().claimed(&mut self.root, INSTANCE, id, 1, 1, Disconnect::KEEPS);
@@ -162,7 +162,8 @@ fn batches_of_mixed_groups_lie_together() {
 proptest! {
     #![proptest_config(crate::cases(64))]
 
-    /// Backlogged groups get what their weights say, to a job, whatever is read ahead of them.
+    /// Groups with a backlog get the numbers of jobs that their weights say, give or take one job, however many
+    /// attempts are read ahead.
     #[test]
     fn shares_are_exact(weights in prop::collection::vec(0.2f64..20.0, 1..12), ahead in 0usize..4) {
         const ROUNDS: usize = 60;
@@ -183,7 +184,8 @@ proptest! {
         }
     }
 
-    /// The job of a group that asks for less than its share is next, or next but one, whatever others have waiting.
+    /// The job of a group that asks for less than its share is the next job or the one after it, however many jobs
+    /// others have waiting.
     #[test]
     fn a_quiet_group_is_next_or_next_but_one(
         loud in 1usize..6,
@@ -200,9 +202,9 @@ proptest! {
         }
     }
 
-    /// Groups that come and go, with too few slots: every job is found, by priority.
+    /// Groups come and go, and there are too few slots. Every job is found, in the order of priority.
     #[test]
-    fn nothing_is_lost(
+    fn every_job_of_groups_that_come_and_go_is_found(
         slots in 1usize..9,
         ahead in 0usize..3,
         steps in prop::collection::vec((1i64..12, -1i32..2, 0usize..3), crate::length(300)),
@@ -246,7 +248,7 @@ fn a_smaller_priority_comes_first() {
     assert!(!rest[..20].contains(&5) && rest[20..23].contains(&5), "{rest:?}");
 }
 
-/// A batch is collected from all groups: each of its waiting jobs counts.
+/// A batch is collected from all groups, and each waiting job of a group counts.
 #[test]
 fn jobs_of_one_group_fill_a_batch() {
     let mut world = World::new(100, 8);
@@ -258,7 +260,7 @@ fn jobs_of_one_group_fill_a_batch() {
         frontier.backlog.known(lane, enough)
     };
     assert_eq!(known(&mut world, 100), 7);
-    // Of more than was read ahead, memory does not know how many there are.
+    // Memory does not know how many jobs there are beyond those that were read ahead.
     world.add_many(3, 100);
     assert!(known(&mut world, 50) >= 50);
     assert_eq!(world.take(200).len(), 107);

@@ -28,7 +28,7 @@ use crate::id;
 
 const INSTANCE: u32 = 1;
 const QUEUE: i32 = 7;
-/// The queue's lanes: it has stages.
+/// The lanes of the queue, which has stages.
 const LANES: [i32; 2] = [1, 2];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +43,17 @@ struct Job {
     lane: i32,
     entry: Ready,
     row: Row,
-    /// Whether a worker or the system claimed it.
+    /// The claim of a worker or of the system.
     claim: Row,
     is_system: bool,
     outcome: Row,
     is_due: bool,
     has_failed: bool,
-    /// True if the frontier knows of it.
+    /// True if the frontier knows of the attempt.
     told: bool,
-    /// The step at that time.
+    /// The step at which the frontier learned of it.
     told_at: usize,
-    /// True if it is in the group's index.
+    /// True if the attempt is in the group's index.
     is_indexed: bool,
 }
 
@@ -71,12 +71,12 @@ impl Job {
 #[derive(Clone, Debug, PartialEq)]
 struct Choices {
     jobs: Vec<usize>,
-    /// How often memory for groups had been short until then. After a shortage the order is that of the groups that are
-    /// still known.
+    /// How often memory for groups had been short by then. After a shortage only the groups that are still known are in
+    /// order.
     shortages: u64,
 }
 
-/// What a session is in the middle of.
+/// What a session is doing.
 #[derive(Clone, Debug, PartialEq)]
 enum Doing {
     Nothing,
@@ -86,7 +86,7 @@ enum Doing {
         found: Option<Vec<Ready>>,
         is_asked: bool,
     },
-    /// The session is about to write these into their groups' index, or has done so.
+    /// The session writes these attempts into their groups' index.
     Index {
         lane: i32,
         found: Vec<Ready>,
@@ -97,10 +97,10 @@ enum Doing {
         turn: Turn,
         want: usize,
         found: Option<FoundInTurn>,
-        /// The step and the time at which it began.
+        /// The step and the time at which the turn began.
         since: usize,
         began_at: i64,
-        /// The jobs that it could have started then.
+        /// The jobs that the session could have started then.
         choices: Choices,
     },
     /// The session reads which groups are retrying: lanes, groups and attempts.
@@ -113,7 +113,8 @@ enum Doing {
     },
 }
 
-/// What a session has found in a group's turn: attempts, how far it has read, and whether the group is held or free.
+/// What a session has found in a group's turn: attempts, the rank to which it has read, and whether the group is held
+/// or free.
 #[derive(Clone, Debug, PartialEq)]
 struct FoundInTurn {
     ready: Vec<Ready>,
@@ -122,7 +123,7 @@ struct FoundInTurn {
     is_free: bool,
 }
 
-/// A mistake about the retrying groups that the caller of the frontier could make.
+/// A mistake with the retrying groups that the caller of the frontier could make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Fault {
     #[default]
@@ -135,7 +136,7 @@ enum Fault {
     ForgetsOwn,
     /// After a start the groups count as known although they were not read.
     ReadsNothing,
-    /// The groups are read by a snapshot from before the reading began.
+    /// The groups are read with a snapshot from before the reading began.
     ReadsTooEarly,
     /// A commit that no callback reports is not made known.
     MissesUnreported,
@@ -164,14 +165,15 @@ struct World {
     /// For each start, when it began and when it was no longer open.
     starts: BTreeMap<usize, Vec<(i64, Option<i64>)>>,
     fault: Fault,
-    /// With `AddsLate`: what is still to be added.
+    /// The attempts that are still to be added, with the fault `AddsLate`.
     late: Vec<usize>,
-    /// Until when a lane (group 0) or a group is throttled, and whether memory must know it.
+    /// For each throttled lane (group 0) or group: the time until which it is throttled, and whether memory must know
+    /// that.
     throttled: BTreeMap<(i32, i64), (i64, bool)>,
 }
 
 const SESSIONS: usize = 4;
-/// With room for this many, the pool of starts is never short.
+/// The room for starts with which their pool is never short.
 const MANY_STARTS: usize = 200;
 
 impl World {
@@ -416,7 +418,7 @@ impl World {
         Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, charges: &[], ending, now: self.now }
     }
 
-    /// Claims. `in_vain`: the session has just looked, had to wait for a reading session, and could not.
+    /// Claims from a lane. `in_vain`: the session has just tried that, and had to wait for a session that reads.
     fn look(&mut self, s: u32, lane: i32, want: usize, in_vain: bool) {
         let ending = std::mem::take(&mut self.clients[s as usize].ending);
         // If the clock is late, the claim does the clock's work.
@@ -456,7 +458,7 @@ impl World {
                 return;
             }
             Take::Empty => {
-                // The attempts that the session itself is ending may keep other sessions from starting, too.
+                // The attempts that the session itself is ending may keep other sessions from starting jobs as well.
                 assert!(startable.is_empty() || was_read, "{s} finds nothing beside {startable:?}");
                 is_over = false;
             }
@@ -528,7 +530,7 @@ impl World {
                 assert!(holders.iter().all(|&id| id == entry.id), "started beside one that has failed");
             }
             if job.claim != Row::Absent {
-                // Stale: it was claimed and has ended since it was read.
+                // The attempt is stale: it was claimed and has ended since it was read.
                 assert_eq!((job.claim, job.outcome), (Row::Committed, Row::Committed));
                 let woken = self.with(|f, root| f.discard_stale(root, INSTANCE, entry.id));
                 self.woken(woken);
@@ -587,14 +589,13 @@ impl World {
         }
     }
 
-    /// Builds the groups' index again, from nothing.
+    /// Builds the groups' index anew, from the logs.
     fn lose_index(&mut self) {
         for job in &mut self.jobs {
             job.is_indexed = false;
             job.entry.place.is_indexed = false;
         }
-        // A session that had begun to write or to read the index has waited for the build, or the build for the
-        // session.
+        // The build and a session that writes or reads the index wait for each other. So the session starts again.
         for client in &mut self.clients {
             match &mut client.doing {
                 Doing::Index { is_done, .. } => *is_done = false,
@@ -624,7 +625,7 @@ impl World {
         self.woken(next);
     }
 
-    /// Continues what a session is in the middle of.
+    /// Continues what a session is doing.
     fn step(&mut self, s: u32, fails: bool) {
         match self.clients[s as usize].doing.clone() {
             Doing::Nothing => {}
@@ -638,7 +639,8 @@ impl World {
                 self.clients[s as usize].doing = Doing::Refill { lane, after, found, is_asked };
             }
             Doing::Refill { lane, after, found: Some(mut found), is_asked: false } => {
-                // The frontier is asked now, the entries are written later, and anything may happen in between.
+                // The frontier is asked here. The entries are written in a later step, and anything may happen in
+                // between.
                 for entry in &mut found {
                     entry.place.is_indexed = self.with(|f, _| f.needs_index(INSTANCE, lane, entry));
                 }
@@ -685,7 +687,7 @@ impl World {
                     Some(job) if job.waits() && job.is_due => (vec![job.entry], turn.after, false),
                     Some(_) => (Vec::new(), turn.after, true),
                     None => {
-                        // A session may read less ahead than it should.
+                        // A session may read fewer attempts ahead than it should.
                         let want = want.min(turn.wanted) + turn.ahead.min(self.steps % 4);
                         let mut found = self.read(lane, Some(turn.group), turn.after);
                         let read_to = found.get(want).map_or(Rank::MAX, |next| next.rank.before());
@@ -929,7 +931,7 @@ impl World {
                 let candidates: Vec<usize> = (0..self.jobs.len()).filter(is_it).collect();
                 if let Some(&at) = candidates.get(nth % candidates.len().max(1)) {
                     self.jobs[at].is_due = true;
-                    // An open claim may be undone.
+                    // An open claim may be rolled back.
                     if self.jobs[at].claim != Row::Committed {
                         self.push(at);
                     }
@@ -939,7 +941,7 @@ impl World {
             Op::LoseIndex => self.lose_index(),
             Op::Alter => {
                 self.limits.running = if self.limits.running == 0 { 50 } else { self.limits.running + 1 };
-                // The gate is made anew, and the groups with it.
+                // The gate is built anew, and the groups with it.
                 self.throttled.values_mut().for_each(|(_, is_known)| *is_known = false);
                 while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
                     self.woken(Some(s));
@@ -950,7 +952,7 @@ impl World {
                 self.insert(0, lane, 1, group, true, None);
                 let at = self.clients[0].born.pop().unwrap();
                 let job = &mut self.jobs[at];
-                // A refill that was under way may pass it over, so it does not count as told.
+                // A refill that is under way may miss the attempt, so the attempt does not count as told.
                 (job.row, job.has_failed) = (Row::Committed, true);
                 if self.fault != Fault::MissesUnreported {
                     self.invalidate();
@@ -962,8 +964,8 @@ impl World {
         self.check();
     }
 
-    /// True if a job of the group has failed, or may fail, or if a session serves the group. A group has one such job
-    /// at a time, and a turn may end as if it had come before a commit that no callback reports.
+    /// True if a job of the group has failed or may fail, or if a session serves the group. The model gives a group
+    /// only one such job at a time. A turn may end as if it had come before a commit that no callback reports.
     fn may_have_failed(&self, lane: i32, group: i64) -> bool {
         let serves = |client: &Client| matches!(client.doing, Doing::Serve { turn, .. } if turn.group == group);
         if self.clients.iter().any(serves) {
@@ -974,7 +976,7 @@ impl World {
         })
     }
 
-    /// Orders everything to be read again.
+    /// Makes the frontier read everything again.
     fn invalidate(&mut self) {
         self.with(|f, _| f.invalidate(INSTANCE));
         while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
@@ -982,7 +984,7 @@ impl World {
         }
     }
 
-    /// True if the session is neither in the middle of something nor asleep.
+    /// True if the session does nothing and does not sleep.
     fn is_free(&self, s: u32) -> bool {
         self.clients[s as usize].doing == Doing::Nothing
     }
@@ -1008,7 +1010,8 @@ impl World {
         }
     }
 
-    /// What was read ahead of a group has each attempt that is known to wait in its range, and comes in order.
+    /// Asserts that the attempts read ahead for each group are in order, and that all attempts known to wait in their
+    /// range are among them.
     fn check_ahead(&mut self) {
         for number in 0..self.memory.groups.len() {
             let (slot, group) = (GroupSlot::new(number as u32), self.memory.groups[number]);
@@ -1040,7 +1043,7 @@ impl World {
         self.with(|f, _| f.backlog.groups.check_ahead());
     }
 
-    /// If the retrying groups are known, none is missing.
+    /// Asserts that no retrying group is missing, if they count as known.
     fn check_retrying(&mut self) {
         let waiting = self.retrying_now();
         let gate = self.memory.gates.iter().position(|gate| gate.instance != 0);
@@ -1082,7 +1085,7 @@ impl World {
             if group.closed_until > self.now {
                 assert!(rests || group.is_served() || !has_lane, "{slot}: {group:?}");
             } else if !group.is_served() && has_lane {
-                // Starts that no longer count are found when the group's time comes.
+                // Starts that no longer count are noticed only when the group's turn comes.
                 let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
                 let has_started = self.limits.group_rate > 0 && self.started_of(same, self.limits.period) > 0;
                 let is_opening =
@@ -1128,7 +1131,7 @@ impl World {
         );
     }
 
-    /// Ends everything, and finds everything.
+    /// Ends all attempts, and asserts that all jobs were found.
     fn drain(&mut self) {
         for s in 0..SESSIONS as u32 {
             self.disconnect(s);
@@ -1180,9 +1183,9 @@ enum Op {
     Insert(u32, usize, u8, i64, bool),
     Claim(u32, usize, usize),
     Refill(u32, usize),
-    /// Reads which groups are retrying.
+    /// The session reads which groups are retrying.
     Retries(u32),
-    /// Continues, or fails in the middle, or looks without having been woken.
+    /// The session continues, or fails in the middle, or looks without having been woken.
     Step(u32, bool),
     End(u32, usize, bool),
     Cancel(u32, usize),
@@ -1191,9 +1194,9 @@ enum Op {
     Disconnect(u32),
     Due(usize),
     Time(i64),
-    /// Throttles a lane (group 0) or a group for this time; 0 ends that.
+    /// Throttles a lane (group 0) or a group for this time. 0 ends the throttle.
     Throttle(usize, i64, i64),
-    /// Raises the limit of running jobs, so that the gate is made again.
+    /// Raises the limit of running jobs, so that the gate is built anew.
     Alter,
     Invalidate,
     /// A commit that no callback reports adds an attempt that must run before all others of its group.
@@ -1267,7 +1270,7 @@ proptest! {
     #![proptest_config(crate::cases(1000))]
 
     #[test]
-    fn limits_hold_and_nothing_is_forgotten(
+    fn limits_hold_and_no_job_is_forgotten(
         sizes in sizes(), limits in limits(), ops in prop::collection::vec(op(), crate::length(300)),
     ) {
         let mut world = World::new(sizes, limits);
@@ -1278,8 +1281,8 @@ proptest! {
     }
 }
 
-/// The model finds each mistake. The seeds are those of random inputs that show it within some dozens of cases. Other
-/// seeds need up to some thousands.
+/// Asserts that the model finds each mistake. The seeds are those of random inputs that show the mistake within a few
+/// dozen cases. Other seeds need up to some thousands.
 #[test]
 #[cfg_attr(miri, ignore = "most mistakes lie deeper than miri gets")]
 fn mistakes_about_retrying_groups_are_found() {
@@ -1318,7 +1321,7 @@ fn mistakes_about_retrying_groups_are_found() {
 /// Inputs that random runs have found, each with the fault that it showed.
 #[test]
 #[rustfmt::skip]
-fn what_random_runs_have_found_stays_mended() {
+fn faults_found_by_random_runs_stay_fixed() {
     use Op::*;
     let inputs: [(Sizes, Limits, Vec<Op>); 5] = [
         (
@@ -1381,7 +1384,8 @@ fn what_random_runs_have_found_stays_mended() {
                 Invalidate, Abort(0), Step(1, false),
             ],
         ),
-        // A gate was made again during a refill: entries of `ready` came before attempts that groups had given back.
+        // The gate was built anew during a refill. Entries of `ready` then came before attempts that groups had given
+        // back.
         (
             Sizes { ready: 2, running: 3, groups: 3, lanes: 1, rates: 4, starts: MANY_STARTS, ..Sizes::default() },
             Limits { group: 1, period: 1000, ..Limits::default() },

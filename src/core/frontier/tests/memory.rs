@@ -9,7 +9,7 @@ use crate::frontier::*;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sizes {
     pub lanes: usize,
-    /// Entries of `ready`, for each lane.
+    /// The number of entries of `ready` for each lane.
     pub ready: usize,
     pub running: usize,
     pub sessions: usize,
@@ -69,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// Lays the frontier over it.
+    /// Makes a frontier that uses this memory.
     pub fn frontier(&mut self) -> Frontier<'_> {
         Frontier::over(Arrays {
             head: &mut self.head,

@@ -31,7 +31,7 @@ use crate::frontier::slot::{LaneSlot, RunningSlot};
 use crate::frontier::*;
 use crate::{id, share};
 
-/// How much of everything there is.
+/// The sizes of everything in the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub ready: usize,
@@ -59,7 +59,7 @@ const SPAN: i64 = 1000;
 /// A lane: the instance's number and the lane's.
 type LaneKey = (u32, i32);
 
-/// What a log says about a row.
+/// What a log says about one of an attempt's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Absent,
@@ -67,7 +67,7 @@ enum Row {
     Committed,
 }
 
-/// An attempt and what the logs say about it. Its number is its place in the model's list.
+/// An attempt and what the logs say about it. The model numbers attempts by their places in its list.
 #[derive(Debug)]
 struct Attempt {
     lane: LaneKey,
@@ -75,14 +75,14 @@ struct Attempt {
     row: Row,
     claim: Row,
     outcome: Row,
-    /// True if its claim was inserted without the frontier. If that is undone, the frontier is invalidated.
+    /// True if its claim was inserted without the frontier. If that claim is rolled back, the frontier is invalidated.
     purged: bool,
     /// The step at which its row became visible.
     since: u64,
     /// True if the frontier knows of it, or was invalidated after it came.
     told: bool,
-    /// True if the frontier was only invalidated, and no refill without an invalidation has ended since. So the
-    /// frontier may skip it.
+    /// True if the frontier was only invalidated, and no refill without an invalidation has ended since. The frontier
+    /// may then skip the attempt.
     surprising: bool,
     /// True if its lane or instance was dropped.
     dropped: bool,
@@ -97,18 +97,18 @@ impl Attempt {
         self.is_visible() && self.claim != Row::Committed
     }
 
-    /// The frontier learns of it.
+    /// Notes that the frontier learns of the attempt.
     fn tell(&mut self) {
         self.told |= self.is_visible() && !self.purged;
     }
 
-    /// The frontier is invalidated because of it.
+    /// Notes that the frontier is invalidated because of the attempt.
     fn surprise(&mut self) {
         self.surprising |= !self.told && self.is_visible() && !self.purged;
         self.tell();
     }
 
-    /// The transaction that has taken it rolls back.
+    /// Notes that the transaction that has taken the attempt rolls back.
     fn unclaim(&mut self) {
         if self.claim == Row::Open && !self.purged {
             self.claim = Row::Absent;
@@ -116,7 +116,7 @@ impl Attempt {
     }
 }
 
-/// What should be in `running`.
+/// An entry that should be in `running`.
 #[derive(Debug)]
 struct Held {
     state: State,
@@ -124,13 +124,13 @@ struct Held {
     session: Option<u32>,
     deadline: i64,
     longest: i64,
-    /// What its connection's end does: nothing, or the lease ends after this span. 0: immediately.
+    /// The span after which the lease ends when the connection ends. 0: immediately. `None`: the lease goes on.
     span: Option<i64>,
-    /// True if its connection broke, and its lease ends after the span.
+    /// True if its connection broke, so that its lease ends after the span.
     broken: bool,
     claimed: bool,
     cancel: bool,
-    /// True if it was found in the log, so that it may be in `ready` too.
+    /// True if the entry was found in the log. The attempt may then be in `ready` as well.
     recovered: bool,
 }
 
@@ -155,7 +155,7 @@ impl Held {
     }
 }
 
-/// The remaining work after a commit or an abort has become visible, each piece in one hold of the lock.
+/// The work that remains after a commit or an abort has become visible. Each piece is one hold of the lock.
 #[derive(Clone, Debug)]
 enum Callback {
     Push(Vec<usize>),
@@ -166,7 +166,7 @@ enum Callback {
     Invalidate(LaneKey, Vec<usize>),
 }
 
-/// A session that looks for jobs, or sleeps until there are some.
+/// A session that looks for jobs, or sleeps until a job comes.
 #[derive(Debug)]
 struct Look {
     instance: u32,
@@ -176,7 +176,7 @@ struct Look {
     asleep: Option<Sleep>,
 }
 
-/// What a sleeper waits for: a job in any lane of the look, or only the end of a refill of its current lane.
+/// What a sleeping session waits for: a job in any lane of the look, or only the end of a refill of its current lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     ForJobs,
@@ -190,12 +190,12 @@ struct Refill {
     /// The step at which the snapshot was taken. A row is judged at this step, or at the step at which it is read.
     snapshot: Option<u64>,
     judges_late: bool,
-    /// How far it has read.
+    /// The position to which it has read.
     after: (Rank, i64),
-    /// Attempts that were read unclaimed and are not yet handed over.
+    /// Attempts that were read, were not claimed, and are not yet handed over.
     found: Vec<Ready>,
     over: bool,
-    /// True if the lane was forgotten meanwhile.
+    /// True if the frontier has forgotten the lane meanwhile.
     orphaned: bool,
 }
 
@@ -210,7 +210,7 @@ struct End {
 struct Transaction {
     born: Vec<usize>,
     taken: Vec<usize>,
-    /// The attempts among these whose claim was already in the log. They are dropped.
+    /// The taken attempts whose claim was already in the log. They are dropped.
     stale: Vec<usize>,
     ended: Vec<End>,
     purged: Vec<usize>,
@@ -222,7 +222,7 @@ impl Transaction {
     }
 }
 
-/// A session: its transaction, and what it is in the middle of.
+/// A session: its transaction, and what it is doing.
 #[derive(Debug, Default)]
 struct Client {
     place: usize,
@@ -232,66 +232,66 @@ struct Client {
     refill: Option<Refill>,
 }
 
-/// One step. Numbers are taken modulo what there is.
+/// One step. Each number is taken modulo the number of choices.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// What a session does.
+    /// This session acts.
     By(u8, Act),
-    /// What happens to a database.
+    /// Something happens to this database.
     At(u8, Event),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// Continues what it is in the middle of, in one way or another.
+    /// Continues what the session is doing, in one of several ways.
     Step(u8),
-    /// Lane and priority.
+    /// Inserts a job: lane and priority.
     Insert(u8, u8),
-    /// Lanes, and the number of wanted jobs.
+    /// Looks for jobs: lanes, and the number of jobs wanted.
     Look(u8, u8),
     /// Looks, and follows the answers while no other session runs, until it gets a job or a reason why not.
     Settle(u8, u8),
-    /// Lane.
+    /// Refills a lane.
     Refill(u8),
-    /// An error or a cancel in the middle of a look or a refill.
+    /// Ends a look or a refill in the middle, as an error or a cancel does.
     Quit,
-    /// Which running attempt, and the priority of its retry, if there is one.
+    /// Ends a running attempt. Its retry, if there is one, has this priority.
     End(u8, Option<u8>),
-    /// Which waiting attempt, and the priority that it gets, unless it is only taken.
+    /// Takes a waiting attempt, and gives the job this priority. `None`: only takes it.
     TakeOne(u8, Option<u8>),
-    /// Lane.
+    /// Purges a lane.
     Purge(u8),
-    /// Back to a savepoint before the last end.
+    /// Rolls back to a savepoint before the last end.
     UndoEnd,
-    /// Back to a savepoint before the last take.
+    /// Rolls back to a savepoint before the last take.
     UndoTake,
-    /// In which order the callbacks are.
+    /// Commits. The number gives the order of the callbacks.
     Commit(u8),
     Abort,
-    /// The place of the next connection, and whether this connection breaks.
+    /// Disconnects. The next connection is to this place, and this connection may break.
     Disconnect(u8, bool),
-    /// Which attempt, and its lease.
+    /// Extends an attempt to this lease.
     Extend(u8, u8),
     Expire,
-    /// Which attempt.
+    /// Requests to cancel an attempt.
     RequestCancel(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Lane.
+    /// Pauses a lane.
     Pause(u8),
-    /// Lane.
+    /// Resumes a lane.
     Resume(u8),
-    /// A row that no callback reports: lane and priority.
+    /// Inserts a row that no callback reports: lane and priority.
     ForeignInsert(u8, u8),
-    /// A claim that no callback reports: which attempt.
+    /// Claims an attempt without a callback that reports it.
     ForeignClaim(u8),
-    /// Also whether the entries of `ready` are forgotten.
+    /// Invalidates the frontier. With `true`, it also forgets the entries of `ready`.
     Invalidate(bool),
-    /// Which claimed attempt.
+    /// Recovers a claimed attempt.
     Recover(u8),
-    /// Lane.
+    /// Drops a lane.
     DropLane(u8),
     DropInstance,
     Crash,
@@ -315,7 +315,7 @@ struct World {
     sleepers: BTreeMap<LaneKey, VecDeque<u32>>,
     woken: Vec<bool>,
     for_refill: Vec<bool>,
-    /// How many refills there were since a session last got a job.
+    /// The number of refills since a session last got a job.
     vain_refills: usize,
 }
 
@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    // ---- questions to the model
+    // ---- what the model expects
 
     fn client(&mut self, s: u32) -> &mut Client {
         &mut self.clients[s as usize]
@@ -407,7 +407,7 @@ impl World {
         places(self.sizes.running, self.held.len(), of_instance, of_lane)
     }
 
-    /// Returns how many slots only session `s` may take, without those of its own `lanes`.
+    /// Returns how many slots session `s` may not take because other sessions use them. Its own `lanes` do not count.
     fn pinned_by_others(&self, s: u32, lanes: &[LaneKey]) -> usize {
         let mut pinned: BTreeSet<LaneKey> =
             self.clients.iter().filter_map(|c| c.refill.as_ref()).filter(|r| !r.orphaned).map(|r| r.lane).collect();
@@ -415,8 +415,8 @@ impl World {
         pinned.iter().filter(|lane| !lanes.contains(lane)).count()
     }
 
-    /// True if sessions wait for enough lanes of an instance that one more is refused. This may be so now, or when
-    /// sessions also wait for all of `lanes` but one.
+    /// True if sessions wait for so many lanes of an instance that one more is refused, now or once sessions also wait
+    /// for all of `lanes` but one.
     fn waits_for_enough(&self, instance: u32, lanes: &[LaneKey]) -> bool {
         let waited = self.sleepers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(lane, _)| *lane);
         let waited: BTreeSet<LaneKey> = waited.chain(lanes[..lanes.len() - 1].iter().copied()).collect();
@@ -434,7 +434,7 @@ impl World {
         self.sleepers.get(&lane)?.front().copied()
     }
 
-    /// The frontier has woken this session.
+    /// Notes that the frontier has woken this session.
     fn woken(&mut self, s: u32) {
         assert!(self.sleepers.values().any(|queue| queue.contains(&s)), "{s} was woken and did not sleep");
         self.get_up(s);
@@ -481,7 +481,7 @@ impl World {
         self.woken_first(next);
     }
 
-    /// Hands on the wake-up of the session.
+    /// Takes the session out of the lists. If it was woken, the frontier wakes another session instead.
     fn stop_waiting(&mut self, s: u32) {
         self.get_up(s);
         let next = self.memory.frontier().stop_waiting(s);
@@ -490,7 +490,7 @@ impl World {
         assert!(!self.memory.frontier().sessions.is_woken(s));
     }
 
-    /// Ends a look: nothing more is wanted, or an error or a time-out ended it.
+    /// Ends a look: the session wants no more jobs, or an error or a time-out ends it.
     fn leave(&mut self, s: u32) {
         self.stop_waiting(s);
         self.client(s).look = None;
@@ -553,7 +553,7 @@ impl World {
             self.client(s).open.taken.retain(|&other| other != a);
             let expected = if wanted_again { self.expects_push(a) } else { None };
             let woken = self.memory.frontier().discard_stale(&mut self.roots[place], lane.0, id);
-            // Otherwise any session that had no place.
+            // Otherwise the frontier may wake any session that had no place.
             assert!(expected.is_none() || woken == expected);
             self.woken_first(woken);
         }
@@ -658,7 +658,7 @@ impl World {
     fn undo_take(&mut self, s: u32) {
         let Some(a) = self.client(s).open.taken.pop() else { return };
         self.client(s).open.stale.retain(|&other| other != a);
-        // The savepoint before the take is also before everything later: undo the ends first.
+        // The savepoint before the take is also before later ends of the attempt, so these are undone first.
         while self.client(s).open.ended.iter().any(|end| end.attempt == a) {
             self.undo_end(s);
         }
@@ -703,7 +703,7 @@ impl World {
             let it = &mut self.log[a];
             (it.claim, it.outcome, it.purged) = (Row::Absent, Row::Absent, false);
         }
-        // The last first.
+        // The last step is undone first.
         let undo_end = ended.iter().rev().map(|end| Callback::UndoEnd(end.attempt));
         let give_back = taken.iter().rev().map(|&a| Callback::GiveBack(a));
         let of_one_lane = purged.chunk_by(|&a, &b| self.log[a].lane == self.log[b].lane);
@@ -770,7 +770,7 @@ impl World {
                     None
                 } else {
                     self.held.remove(&a);
-                    // The session that took it has seen it, so the frontier now knows of it.
+                    // The session that took the attempt has seen it, so the frontier now knows of it.
                     self.log[a].tell();
                     self.expects_push(a)
                 };
@@ -878,7 +878,7 @@ impl World {
                         self.vain_refills += 1;
                     }
                     Take::Refilling if how.is_multiple_of(2) => {
-                        // It looks at its other lanes later, so other sessions may look there before it.
+                        // The session looks at its other lanes later, so other sessions may look there first.
                         self.stop_waiting(s);
                         if self.wait(s, instance, &[lane]) == Wait::Sleep {
                             look.asleep = Some(Sleep::ForRefill);
@@ -889,7 +889,7 @@ impl World {
                 }
             }
         } else if !self.client(s).open.is_empty() {
-            // No session sleeps with a transaction open.
+            // A session with an open transaction does not sleep.
             return self.leave(s);
         } else {
             self.stop_waiting(s);
@@ -1015,7 +1015,7 @@ impl World {
         self.client(s).refill = Some(refill);
     }
 
-    /// Ends a refill, in any state.
+    /// Ends a refill, in whatever state it is.
     fn end_refill(&mut self, s: u32) {
         let Some(refill) = self.client(s).refill.take() else { return };
         let lane = refill.lane;
@@ -1225,7 +1225,7 @@ impl World {
         let (lane, entry) = (self.log[a].lane, self.log[a].entry);
         let deadline = self.now + a as i64 % 5;
         let is_known = self.held.contains_key(&a);
-        // Its share does not count.
+        // Recovered attempts are let in even beyond the lane's share.
         let fits = is_known || self.held.len() < self.sizes.running;
         let recovered = Running {
             id: entry.id,
@@ -1253,7 +1253,7 @@ impl World {
         }
     }
 
-    /// Ends the connection, at any point. Another one takes its number.
+    /// Ends the connection, at any point. Another connection takes over its number.
     fn disconnect(&mut self, s: u32, to: usize, has_broken: bool) {
         self.run_callbacks(s);
         self.abort(s);
@@ -1296,7 +1296,7 @@ impl World {
         }
     }
 
-    /// Ends what the session is in the middle of.
+    /// Ends what the session is doing.
     fn quit(&mut self, s: u32) {
         self.end_refill(s);
         if self.client(s).look.is_some() {
@@ -1304,7 +1304,7 @@ impl World {
         }
     }
 
-    /// Lets all sessions finish, then takes everything. Nothing may be lost, and the order must hold to the end.
+    /// Lets all sessions finish, then takes all jobs. None may be lost, and the order must hold to the end.
     fn drain(&mut self) {
         for s in 0..self.sizes.sessions as u32 {
             self.disconnect(s, 0, false);
@@ -1500,15 +1500,15 @@ impl World {
     }
 }
 
-/// Returns how many more a lane may take, one by one, if `taken` of `size` places are taken. Its instance and the lane
-/// itself have as many of these as given.
+/// Returns how many more attempts a lane may take, one by one, if `taken` of `size` places are taken: `of_instance` by
+/// its instance and `of_lane` by the lane itself.
 pub(super) fn places(size: usize, taken: usize, of_instance: usize, of_lane: usize) -> usize {
     let alpha = share::ALPHA as usize;
     let one_by_one = |free: usize, held: usize| (0..free).find(|n| held + n >= alpha * (free - n)).unwrap_or(free);
     one_by_one(one_by_one(size - taken, of_instance), of_lane)
 }
 
-/// One of them, if there are any.
+/// Returns one of the elements, if there are any.
 fn pick<T: Copy>(from: Vec<T>, nth: u8) -> Option<T> {
     from.get(nth as usize % from.len().max(1)).copied()
 }
@@ -1584,13 +1584,13 @@ proptest! {
     }
 }
 
-// ---- found mistakes --------------------------------------------------------------------------------
+// ---- faults that were found ------------------------------------------------------------------------
 
 fn memory(ready: usize, lanes: usize) -> Memory {
     Memory::new(memory::Sizes { ready, running: 4, lanes, sessions: 6, ..memory::Sizes::default() })
 }
 
-/// The first attempt of the `n`th job.
+/// Returns the first attempt of the `n`th job.
 pub(super) fn job(n: i64) -> Ready {
     let job_id = id::job(0, n);
     Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), place: Place::default(), group: 0 }
@@ -1610,7 +1610,7 @@ fn take_one(frontier: &mut Frontier<'_>, lane: i32, owner: u32) -> Take {
 const ONE: Take = Take::Some { taken: 1, refill: false };
 
 #[test]
-fn to_wait_for_more_lanes_than_there_are_slots_is_refused() {
+fn waiting_for_more_lanes_than_there_are_slots_is_refused() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     for is_paused in [false, true] {
@@ -1619,14 +1619,15 @@ fn to_wait_for_more_lanes_than_there_are_slots_is_refused() {
             read(&mut frontier, lane, &[]);
             assert_eq!(take_one(&mut frontier, lane, 0), Take::Empty);
         }
-        // The second lane must not take the first one's slot, and this must not be requested again and again.
+        // The second lane must not take the first lane's slot, and the session must not be told to look again and
+        // again.
         assert_eq!(frontier.wait(0, 1, &[(1, is_paused), (2, is_paused)], 0), Wait::NoLane);
         assert_eq!(frontier.wake_any_lane(1), None);
     }
 }
 
 #[test]
-fn a_session_that_must_look_again_stands_in_no_list() {
+fn a_session_that_must_look_again_is_in_no_waiting_list() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
@@ -1648,7 +1649,7 @@ fn a_wake_up_is_passed_on_in_the_lane_it_was_for() {
     assert_eq!(frontier.wait(3, 1, &[(2, false)], 0), Wait::Sleep);
     assert_eq!(frontier.push(1, 2, job(1)), Some(0));
     assert_eq!(frontier.push(1, 1, job(2)), Some(1));
-    // The first lane also has a job and a sleeper, but a session is on its way there.
+    // The first lane has a job and a sleeping session as well, but session 1 is on its way there.
     assert_eq!(frontier.stop_waiting(0), Some(3));
 }
 
@@ -1667,21 +1668,21 @@ fn a_session_woken_for_one_lane_that_got_a_job_from_another_passes_the_wake_up_o
 }
 
 #[test]
-fn a_refill_that_is_given_up_wakes_who_relied_on_it() {
+fn a_refill_that_is_given_up_wakes_a_session_that_relied_on_it() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
     assert_eq!(frontier.wait(0, 1, &[(1, false)], 0), Wait::Sleep);
     assert_eq!(frontier.wait(1, 1, &[(1, false)], 0), Wait::Sleep);
-    // A job comes that only the index knows. Session 0 is woken, finds a refill in progress, and gives up.
+    // A job comes that only the index has. Session 0 is woken, finds a refill in progress, and gives up.
     frontier.invalidate(1);
     assert_eq!(frontier.pass_on(1, 1), Some(0));
     assert!(frontier.refill_begin(1, 1, 2).is_some());
     assert_eq!(take_one(&mut frontier, 1, 0), Take::Refilling);
     assert_eq!(frontier.wait(0, 1, &[(1, false)], 0), Wait::Sleep);
     assert_eq!(frontier.stop_waiting(0), None);
-    // Now the refiller leaves, too. Nothing is in memory, and no session waits for a refill. Still, one session must
-    // look.
+    // Now the session that refills gives up as well. Memory has no job, and no session waits for a refill. Still, one
+    // session must look.
     assert_eq!(frontier.refill_abandon(2), Some((1, 1)));
     assert_eq!(frontier.refill_wake(1, 1), None);
     assert_eq!(frontier.pass_on(1, 1), Some(1));
@@ -1699,13 +1700,13 @@ fn a_session_that_waits_for_a_refill_is_woken_by_a_job_elsewhere() {
 }
 
 #[test]
-fn a_refill_reads_on_while_what_fills_ready_ranks_behind() {
+fn a_refill_reads_on_while_the_entries_that_fill_ready_rank_behind() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(8), job(9)]);
     frontier.invalidate(1);
     assert!(frontier.refill_begin(1, 1, 5).is_some());
-    // The first rows are claimed. A chunk without a find must not end the refill.
+    // The first rows are claimed. A chunk in which no attempt is found must not end the refill.
     assert!(frontier.refill_push(1, 1, 5, &mut [], job(4).rank.before()));
     assert!(frontier.refill_push(1, 1, 5, &mut [job(4)], job(5).rank.before()));
     assert!(!frontier.refill_push(1, 1, 5, &mut [job(5)], job(8).rank.before()));
@@ -1726,26 +1727,27 @@ fn a_refill_that_was_overtaken_and_found_nothing_goes_on_where_it_ended() {
         assert!(frontier.refill_end(1, 1, 5));
     }
     assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
-    // Attempts that came before the position at which it continued are not forgotten.
+    // Attempts before the position at which the refills continued are not forgotten.
     assert_eq!(frontier.lane_state(1, 1), Some((0, Rank::MIN)));
     assert_eq!(frontier.refill_begin(1, 1, 5), Some(Rank::MIN));
 }
 
 #[test]
-fn what_a_refill_has_found_is_handed_out_though_memory_is_invalidated_at_once() {
+fn jobs_found_by_a_refill_are_handed_out_although_memory_is_invalidated_immediately() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(4)]);
     frontier.invalidate(1);
     assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
-    // Then it is read again first.
+    // After the next invalidation the lane is read again first.
     frontier.invalidate(1);
     assert_eq!(take_one(&mut frontier, 1, 0), Take::Refill);
 }
 
 #[test]
-fn refills_get_past_ended_attempts_though_memory_is_invalidated_in_each_of_them() {
-    // Whether entries lie in `ready` behind what is read or not, as after a claim that has taken one of several.
+fn refills_get_past_ended_attempts_although_memory_is_invalidated_in_each_refill() {
+    // In `ready` there may be entries behind the position that is read to, as after a claim that has taken one of
+    // several.
     for waiting in [&[][..], &[job(8)], &[job(8), job(9)]] {
         let mut memory = memory(4, 1);
         let mut frontier = memory.frontier();
@@ -1799,23 +1801,23 @@ fn an_attempt_read_or_pushed_while_its_taker_drops_it_is_not_lost() {
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    // The session that takes it finds a claim in the log. Then that claim is rolled back, and a refill skips the
-    // attempt.
+    // The session that has taken the attempt finds a claim in the log. Then that claim is rolled back, and a refill
+    // skips the attempt.
     frontier.invalidate(1);
     read(&mut frontier, 1, &[job(1)]);
     frontier.discard_stale(root, 1, job(1).id);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    // As before, and it is pushed.
+    // The same with a push instead of the refill.
     frontier.push(1, 1, job(1));
     frontier.discard_stale(root, 1, job(1).id);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    // Neither has happened. It really is stale.
+    // With neither, the attempt really is stale.
     frontier.discard_stale(root, 1, job(1).id);
     assert_eq!(take_one(&mut frontier, 1, 0), Take::Empty);
 }
 
 #[test]
-fn jobs_of_a_paused_lane_wake_nobody() {
+fn jobs_of_a_paused_lane_wake_no_session() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[]);
@@ -1927,10 +1929,10 @@ fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_ext
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     assert!(frontier.running.request_cancel(1, job(1).id));
     assert_eq!(frontier.give_back(root, 1, job(1).id, 0), None);
-    // It is not claimed: an outcome without a claim would let it run again.
+    // The attempt is not claimed. An outcome without a claim would let it run again.
     assert!(matches!(frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true), Hold::Unknown));
     assert!(frontier.running.extend(root, 1, job(1).id, 5, 5).is_none());
-    // A cancel that fails leaves it unchanged.
+    // A cancel that fails leaves the entry unchanged.
     for _ in 0..2 {
         assert_eq!(frontier.running.next_deadline(*root), Some(i64::MIN));
         assert_eq!(frontier.take_one(root, 1, 1, Owner { session: 2, pid: 0 }, job(1), true), TakeOne::Taken);
@@ -1942,7 +1944,7 @@ fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_ext
 }
 
 #[test]
-fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
+fn the_end_of_session_zero_does_not_end_leases_of_unknown_sessions() {
     let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
@@ -1996,15 +1998,15 @@ fn a_rerun_is_missed_only_for_the_end_that_had_begun_before() {
 }
 
 #[test]
-fn what_was_never_committed_is_withdrawn_and_the_one_before_it_comes_back() {
+fn an_uncommitted_attempt_is_withdrawn_and_the_attempt_before_it_comes_back() {
     let mut memory = memory(4, 1);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1), job(2)]);
-    // Another attempt of the first job, by a transaction that has taken its own one and is rolled back.
+    // A transaction that has taken the job's attempt adds another one, and is rolled back.
     let newer = Ready { id: id::attempt(0, 900, 0), ..job(1) };
     frontier.push(1, 1, newer);
     frontier.withdraw(1, 1, newer);
-    // An attempt that is missing, or that another has replaced, stays in its place.
+    // A withdrawal changes nothing if the attempt is missing or another attempt has replaced it.
     frontier.withdraw(1, 1, newer);
     frontier.withdraw(1, 1, Ready { id: newer.id, ..job(2) });
     frontier.push(1, 1, job(1));

@@ -1,4 +1,5 @@
-//! The duty `release`: takes a job from the list, looks at its successors by a fresh snapshot, and writes what follows.
+//! The duty `release`: it takes a job from the list, looks at its successors in a new snapshot, and releases or skips
+//! them.
 
 use super::rows::{Fact, How, Seen, Verdict, verdict};
 use super::world::{Phase, Probe, Step, World};
@@ -17,7 +18,7 @@ impl After {
         }
     }
 
-    /// Takes the remaining jobs of the last transactions, or else the jobs that memory has.
+    /// Takes the jobs that earlier transactions have left. If there are none, takes a job from memory.
     fn take_work(&self, world: &mut World, session: usize) {
         let taken = match world.sessions[session].left.pop() {
             Some((job, from)) => {
@@ -39,8 +40,8 @@ impl After {
         }
     }
 
-    /// Writes what follows for the successors of this job, if it has ended, a bounded number in one transaction. A job
-    /// that comes behind the position has its own callback.
+    /// Releases or skips the successors of this job if it has ended, a bounded number of them in one transaction. A
+    /// successor that is enqueued behind the position reached is handed over by its own callback.
     fn serve(&self, world: &mut World, session: usize, seen: &Seen, taken: u8) {
         if seen.is_timed(taken) {
             self.decide(world, session, seen, taken, taken);
@@ -59,13 +60,13 @@ impl After {
         }
     }
 
-    /// Writes what follows for a held job.
+    /// Releases or skips a held job, or leaves it held.
     fn decide(&self, world: &mut World, session: usize, seen: &Seen, job: u8, taken: u8) {
         let is_over = world.is_due && seen.is_timed(job);
         let verdict = if is_over { Verdict::Release } else { self.judge(seen, job, taken) };
         match (verdict, world.probe(session, Fact::Met(job))) {
             (Verdict::Hold, _) | (Verdict::Release, Probe::Committed) => {}
-            // The other transaction may be rolled back.
+            // The transaction that is releasing the job may be rolled back.
             (Verdict::Release, Probe::InProgress) => world.sessions[session].steps.push(Step::Again(taken)),
             (Verdict::Release, Probe::Absent) => {
                 world.insert(session, Fact::Met(job));
@@ -77,8 +78,7 @@ impl After {
         }
     }
 
-    /// Reads all held jobs. Their predecessors go into the new filter, and those predecessors that have ended must be
-    /// served.
+    /// Reads all held jobs. Puts their predecessors into the new filter, and notes those that have ended.
     fn look_at_everything(&self, world: &mut World, session: usize, seen: &Seen) {
         let jobs = 0..self.scenario.jobs.len() as u8;
         let held = jobs.filter(|job| seen.is_held(*job));
@@ -114,7 +114,7 @@ impl After {
                 world.sessions[session].steps.push(Step::Ended(job));
             }
         } else if probe == Probe::InProgress && !self.is(Fault::VainSkipForgotten) {
-            // The other transaction may be rolled back. Then the job must still be skipped.
+            // The transaction that holds the key may be rolled back. Then the job must still be skipped.
             world.sessions[session].steps.push(Step::Again(taken));
         }
     }

@@ -8,9 +8,9 @@ type Jobs = u8;
 
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
 pub struct Memory {
-    /// Jobs that may have successors. Jobs are added, and leave only when a look at everything replaces the filter.
+    /// Jobs that may have successors. Jobs leave it only when a look at everything replaces the filter.
     filter: Jobs,
-    /// True if the filter has all such jobs. If not, each job counts as one.
+    /// True if the filter has all such jobs. If not, every job is treated as one.
     is_known: bool,
     /// The filter that a look at everything builds.
     fresh: Option<Jobs>,
@@ -25,24 +25,25 @@ pub struct Memory {
     pub is_behind: bool,
     /// How often a job became known to have successors. Ending sessions read it if they look before their commit.
     pub adds: u8,
-    /// For each session that has announced jobs: the jobs that have ended since. In the code a clock says it.
+    /// For each session that has announced jobs: the jobs that have ended since. The code uses a clock for this.
     told: Vec<(u8, Jobs)>,
 }
 
 impl Memory {
-    /// No job has successors, and memory knows that.
+    /// Makes memory that knows that no job has successors.
     pub fn settled(model: &After) -> Self {
         Self { is_known: true, is_behind: model.scenario.is_behind, ..Self::default() }
     }
 
-    /// Memory after a crash.
+    /// Makes memory as it is after a crash.
     pub fn empty(model: &After) -> Self {
         Self { everything: !model.is(Fault::NoLookAfterCrash), is_behind: true, ..Self::default() }
     }
 
-    /// The duty must look at the successors of the job.
+    /// Tells the duty to look at the successors of the job.
     pub fn hand_over(&mut self, model: &After, job: u8) {
-        // The look that is ordered after a start sees everything that is visible now. Any other look may have to wait.
+        // The look that is ordered after a start sees everything that is visible now. Any other look may
+        // have to wait, so the job also goes into the list.
         if self.everything && !self.is_known || self.list.contains(&job) || self.serving == Some(job) {
             return;
         }
@@ -53,7 +54,7 @@ impl Memory {
         }
     }
 
-    /// A session is about to look at jobs that will be predecessors.
+    /// Notes that a session will look at jobs that will be predecessors.
     pub fn announce(&mut self, model: &After, session: usize, jobs: Jobs) {
         self.put(model, jobs);
         self.told.push((session as u8, 0));
@@ -66,12 +67,12 @@ impl Memory {
         of_session.any(|(_, jobs)| jobs & (1 << job) != 0)
     }
 
-    /// The session's transaction has ended.
+    /// Forgets what the session has announced, because its transaction has ended.
     pub fn forget(&mut self, session: usize) {
         self.told.retain(|told| usize::from(told.0) != session);
     }
 
-    /// The job now has successors.
+    /// Notes that the job now has successors.
     pub fn add(&mut self, model: &After, job: u8) {
         self.adds += u8::from(model.scenario.ahead);
         self.put(model, 1 << job);
@@ -90,7 +91,7 @@ impl Memory {
         is_unknown || self.filter & (1 << job) != 0 || model.scenario.one_cell && self.filter != 0
     }
 
-    /// The callback of an end.
+    /// Does what the callback of an end does.
     pub fn ended(&mut self, model: &After, job: u8) {
         if self.is_awaited(model, job) {
             self.tell(model, job);
@@ -103,7 +104,7 @@ impl Memory {
         self.told.iter_mut().for_each(|told| told.1 |= jobs);
     }
 
-    /// As `ended`, for a job whose successors were all released when the count had this value.
+    /// Does what `ended` does, for a job whose successors were all released when the count had this value.
     pub fn spared(&mut self, model: &After, job: u8, adds: u8) {
         if self.adds != adds && !model.is(Fault::SparedBlindly) {
             self.ended(model, job);
@@ -121,7 +122,7 @@ impl Memory {
         self.is_look_due(model) || !self.list.is_empty()
     }
 
-    /// The duty takes the next job. `None`: it must look at everything, and begins a filter.
+    /// Gives the duty its next job. `None`: the duty must look at everything, and a new filter begins.
     pub fn take(&mut self, model: &After) -> Option<u8> {
         if self.list.is_empty() {
             self.everything = model.is(Fault::OrderTakenBackLate);
@@ -138,12 +139,12 @@ impl Memory {
         Some(job)
     }
 
-    /// The look at everything has found a held job with these predecessors.
+    /// Adds the predecessors of a held job that the look at everything has found.
     pub fn add_fresh(&mut self, jobs: Jobs) {
         self.fresh = self.fresh.map(|fresh| fresh | jobs);
     }
 
-    /// The callback of the duty: the jobs that it has taken are served.
+    /// Does what the duty's callback does: the jobs that it has taken are served.
     pub fn served(&mut self, model: &After, taken: Option<u8>) {
         self.serving = None;
         match taken {
@@ -159,7 +160,7 @@ impl Memory {
         }
     }
 
-    /// The rollback of the duty.
+    /// Does what the rollback of the duty does.
     pub fn put_back(&mut self, model: &After, taken: Option<u8>) {
         self.serving = None;
         match taken {

@@ -58,7 +58,8 @@ pub enum Fault {
     /// The predecessor is made known and handed over before the rows are visible.
     ProducerToldBeforeVisible,
     // ---- the session that ends ----
-    /// The transaction looks whether its end was the last one missing, and hands over only then.
+    //
+    // The transaction checks whether its end was the last one missing, and hands the job over only then.
     CountedInTransaction,
     /// The filter is read before the commit.
     FilterAskedBeforeCommit,
@@ -79,7 +80,8 @@ pub enum Fault {
     /// The session releases a successor without a look at what another session has open about it.
     ReleasedWithoutKey,
     // ---- the duty ----
-    /// The duty looks by a snapshot that is older than its taking of the entry.
+    //
+    // The duty uses a snapshot that is older than the moment when it took the job.
     OldSnapshot,
     /// Of several predecessors, the one that was handed over decides.
     EachEdgeAlone,
@@ -97,17 +99,18 @@ pub enum Fault {
     SkippedWithoutKey,
     /// A released job is not reported to the frontier.
     ReleaseNotPushed,
-    /// A death passes for a completion.
+    /// A dead job counts as completed.
     DeathIsMet,
     // ---- the time at which a held job is released at the latest ----
     /// A move to another segment leaves the time behind.
     TimeLostByMove,
     /// The callback of the enqueue does not hand over the job itself, whose time may have come.
     TimeNotHandedOver,
-    /// The look at everything leaves out jobs whose time may have come.
+    /// The look at everything skips jobs whose time may have come.
     TimeNotLookedAt,
     // ---- memory ----
-    /// A job that was served leaves the filter.
+    //
+    // A served job leaves the filter.
     ServedLeavesFilter,
     /// A full list drops new jobs.
     OverflowForgotten,
@@ -127,7 +130,7 @@ pub enum Fault {
     PushedByRollback,
 }
 
-/// A job of a scenario: its predecessors, as bits, its condition, and whether it waits for its time at the longest.
+/// A job of a scenario: its predecessors as bits, its condition, and whether it is released at a time at the latest.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub after: u8,
@@ -135,7 +138,7 @@ pub struct Plan {
     pub until: bool,
 }
 
-/// The scripts of some sessions, beside the duty.
+/// The scripts of the sessions. The duty runs beside them.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub jobs: &'static [Plan],
@@ -143,7 +146,7 @@ pub struct Scenario {
     pub running: u8,
     /// The jobs that exist and are held at the beginning, as bits.
     pub held: u8,
-    /// For each session its transactions.
+    /// The transactions of each session.
     pub scripts: &'static [&'static [Verb]],
     /// True if the frontier has not read the logs yet.
     pub is_behind: bool,
@@ -156,15 +159,15 @@ pub struct Scenario {
     /// True if the filter has one cell for all jobs.
     pub one_cell: bool,
     /// True if the ending transaction releases successors before its commit. It then hands its job over only if some
-    /// stay held, or others have come.
+    /// successors stay held or new ones have come.
     pub ahead: bool,
-    /// The numbers of transactions that may be rolled back, at any step, and of crashes.
+    /// How many transactions may be rolled back, at any step, and how many crashes there may be.
     pub aborts: u8,
     pub crashes: u8,
 }
 
 impl Scenario {
-    /// Nothing happens.
+    /// A scenario in which nothing happens.
     pub const QUIET: Self = Self {
         jobs: &[],
         running: 0,
@@ -181,18 +184,18 @@ impl Scenario {
     };
 }
 
-/// A scenario, with a fault or without.
+/// A scenario, and the fault that is put in, if there is one.
 #[derive(Clone, Debug)]
 pub struct After {
     pub scenario: Scenario,
     pub fault: Option<Fault>,
 }
 
-/// What happens next.
+/// The next thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Step(usize),
-    /// The transaction is rolled back, or its process is ended.
+    /// The session's transaction is rolled back, or its process ends.
     Abort(usize),
     Crash,
 }
@@ -219,11 +222,12 @@ impl After {
         (0..8).filter(move |other| after & (1 << other) != 0)
     }
 
-    /// Runs the remaining work to its end when the sessions have nothing left to do, and looks for omissions.
+    /// Finishes the remaining work when the sessions have nothing left to do, and checks that nothing was left out.
     fn judge_quiet(&self, world: &World) -> Result<(), Promise> {
         let mut world = world.clone();
         for _ in 0..200 {
-            // A session that waits for the end of another's transaction tries again until that has ended.
+            // A session that waits for the end of another session's transaction tries again until that transaction has
+            // ended.
             let sessions = || (0..world.sessions.len()).filter(|&session| self.can_step(&world, session));
             let is_open = |session: &usize| world.sessions[*session].phase != Phase::Idle;
             match sessions().find(is_open).or_else(|| sessions().next()) {
@@ -231,7 +235,7 @@ impl After {
                 None => return self.judge_end(&world),
             }
             if world.broken != 0 {
-                // The exploration comes here, too, and sees the promise itself.
+                // The exploration reaches this state as well, and sees the broken promise there.
                 return Ok(());
             }
         }
@@ -248,7 +252,7 @@ impl Model for After {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        // What follows cannot repair a broken promise.
+        // No later action can repair a broken promise.
         if world.broken != 0 {
             return;
         }

@@ -41,9 +41,9 @@ pub enum Fact {
     Outcome(u8, u8, How),
     /// The note `n`: the condition of an edge is met.
     Met(u8),
-    /// The job has moved, so often.
+    /// The job has moved. The number says how often.
     Moved(u8, u8),
-    /// The edges of the job, which has moved so often, say that it waits for its time at the longest.
+    /// The edges of the job have a time at which it is released at the latest. The number says how often it had moved.
     Timed(u8, u8),
 }
 
@@ -95,7 +95,7 @@ impl Seen {
         self.0.iter().filter_map(of_job).max().unwrap_or(0)
     }
 
-    /// True if the job is held until its time at the longest.
+    /// True if the job is held, and has a time at which it is released at the latest.
     pub fn is_timed(&self, job: u8) -> bool {
         self.is_held(job) && self.has(Fact::Timed(job, self.moves(job)))
     }
@@ -108,7 +108,7 @@ impl Seen {
     }
 }
 
-/// The table of `upon`, by the ends of the predecessors. `None` for a living one.
+/// Returns what the table of `upon` says. `ends`: how the predecessors have ended, with `None` for one that lives.
 pub fn verdict(upon: Upon, ends: &[Option<How>]) -> Verdict {
     let is_all = |how: How| ends.iter().all(|end| *end == Some(how));
     let has = |how: How| ends.contains(&Some(how));

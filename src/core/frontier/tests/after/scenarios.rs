@@ -7,12 +7,12 @@ use super::rows::Upon;
 use super::sessions::Verb::{Cancel, Claim, End, Enqueue, Expire, Move, Retry, TimeComes};
 use super::{After, Fault, Plan, Promise, Scenario};
 
-/// Every promise holds in every state.
+/// Asserts that every promise holds in every state.
 fn holds(scenario: &Scenario, least: usize) {
     explore(After { scenario: scenario.clone(), fault: None }).holds(least);
 }
 
-/// With the fault put in, the exploration finds that this promise is broken.
+/// Asserts that the exploration finds this promise broken when the fault is put in.
 fn finds(scenario: &Scenario, fault: Fault, promise: Promise) {
     let model = After { scenario: scenario.clone(), fault: Some(fault) };
     explore(model).finds(fault, &[Promise::ALL[promise as usize].1]);
@@ -39,7 +39,7 @@ const ENQUEUED: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// Both are enqueued in one transaction, which is rolled back or not.
+/// A job and its predecessor are enqueued in one transaction, which is rolled back or not.
 const TOGETHER: Scenario = Scenario {
     running: 0,
     scripts: &[&[Enqueue(P | D)], &[Claim(0), End(0, Completed)], &[Claim(2)]],
@@ -47,7 +47,7 @@ const TOGETHER: Scenario = Scenario {
     ..ENQUEUED
 };
 
-/// The two last predecessors end together.
+/// The last two predecessors end at the same time.
 const TWO_LAST: Scenario = Scenario {
     jobs: &[FREE, FREE, after(P | Q, Upon::Completed)],
     running: P | Q,
@@ -58,7 +58,7 @@ const TWO_LAST: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// … while their successor is enqueued.
+/// The last two predecessors end while their successor is enqueued.
 const TWO_ENQUEUED: Scenario = Scenario {
     held: 0,
     scripts: &[&[Enqueue(D)], &[End(0, Completed)], &[End(1, Completed)], &[Claim(2)]],
@@ -73,7 +73,7 @@ const RETRIED: Scenario = Scenario {
     ..TWO_LAST
 };
 
-/// As before, upon a failure and upon any end.
+/// Like `RETRIED`, with another condition.
 const RETRIED_FAILED: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Failed)], ..RETRIED };
 const RETRIED_ENDED: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Ended)], ..RETRIED };
 
@@ -97,7 +97,7 @@ const CASCADE: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// A held job is cancelled, or nearly, while its predecessor ends.
+/// A held job is cancelled while its predecessor ends. The cancel may be rolled back.
 const CANCELLED: Scenario = Scenario {
     jobs: &[FREE, FREE, after(P, Upon::Completed)],
     running: P,
@@ -108,10 +108,10 @@ const CANCELLED: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// … or is cancelled, too.
+/// Like `CANCELLED`, but the predecessor is cancelled as well.
 const BOTH_CANCELLED: Scenario = Scenario { scripts: &[&[Cancel(2)], &[End(0, Cancelled)]], ..CANCELLED };
 
-/// The list has room for one.
+/// The list has room for one job.
 const FULL: Scenario = Scenario {
     jobs: &[FREE, FREE, after(P, Upon::Completed), after(Q, Upon::Completed), after(P | Q, Upon::Ended)],
     running: P | Q,
@@ -149,10 +149,11 @@ const ANY: Scenario = Scenario {
     ..TWO_ENQUEUED
 };
 
-/// Both complete together.
+/// Both predecessors complete at the same time.
 const ANY_BOTH: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Any)], ..TWO_LAST };
 
-/// None completes: one is cancelled, the other is dead, is retried and completes.
+/// No predecessor completes at first: one is cancelled, and the other is dead. Then the dead one is retried and
+/// completes.
 const ANY_RETRIED: Scenario = Scenario {
     scripts: &[&[Enqueue(D)], &[End(0, Dead)], &[End(1, Cancelled)], &[Retry(0), Claim(0), End(0, Completed)]],
     aborts: 0,
@@ -171,7 +172,7 @@ const EXPIRED: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// A job waits for its time at the longest, which comes while its predecessor ends and it is enqueued.
+/// A job is released at its time at the latest. The time comes while the job is enqueued and its predecessor ends.
 const UNTIL: Scenario = Scenario {
     jobs: &[FREE, FREE, Plan { until: true, ..after(P, Upon::Completed) }],
     running: P,
@@ -181,19 +182,20 @@ const UNTIL: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// Nothing else ends.
+/// Like `UNTIL`, but no predecessor ends.
 const UNTIL_LATE: Scenario = Scenario { scripts: &[&[Enqueue(D)], &[TimeComes], &[Claim(2)]], ..UNTIL };
 
-/// It moves to another segment meanwhile, and its predecessor dies.
+/// Like `UNTIL`, but the job moves to another segment, and its predecessor dies.
 const UNTIL_MOVED: Scenario =
     Scenario { held: D, scripts: &[&[Move(2)], &[End(0, Dead)], &[TimeComes], &[Claim(2)]], ..UNTIL };
 
-/// Without rollbacks and crashes. Broken promises then depend only on the order of steps.
+/// Returns the scenario without rollbacks and crashes. Whether a promise breaks then depends only on the order of
+/// steps.
 const fn calm(scenario: Scenario) -> Scenario {
     Scenario { aborts: 0, crashes: 0, ..scenario }
 }
 
-/// With one rollback, and no crash.
+/// Returns the scenario with one rollback and no crash.
 const fn standing(scenario: Scenario) -> Scenario {
     Scenario { aborts: 1, crashes: 0, ..scenario }
 }
@@ -277,14 +279,14 @@ fn after_holds_with_two_duties() {
     holds(&standing(Scenario { duties: 2, ..BOTH_CANCELLED }), 240);
 }
 
-/// A scenario in which ending transactions release the successors of their jobs.
+/// Returns the scenario with ending transactions that release the successors of their jobs.
 const fn ahead(scenario: Scenario) -> Scenario {
     Scenario { ahead: true, ..scenario }
 }
 
-/// The release by the ending transaction itself, which leaves the duty nothing to do.
+/// The ending transaction itself releases the successors, so the duty has nothing to do.
 #[test]
-fn after_holds_with_a_head_start() {
+fn after_holds_if_ending_transactions_release() {
     holds(&ahead(ENQUEUED), 7_750);
     holds(&ahead(TOGETHER), 5_050);
     holds(&ahead(TWO_LAST), 12_000);
@@ -297,7 +299,7 @@ fn after_holds_with_a_head_start() {
 
 #[test]
 #[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
-fn faults_of_head_starts_are_found() {
+fn faults_of_ending_transactions_that_release_are_found() {
     finds(&ahead(calm(ENQUEUED)), Fault::SparedBlindly, Promise::NotStranded);
     finds(&ahead(calm(ENQUEUED)), Fault::SparedNotTold, Promise::NotStranded);
     finds(&ahead(calm(ENQUEUED)), Fault::CountedAfterLook, Promise::NotStranded);

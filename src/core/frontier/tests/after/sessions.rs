@@ -21,7 +21,7 @@ pub enum Verb {
     Retry(u8),
     /// Moves the held job to another segment.
     Move(u8),
-    /// The time of all jobs comes. The cursor over times passes it, and what is due is read and handed over.
+    /// The time of all jobs comes. The cursor over times passes it, and the jobs that are due are read and handed over.
     TimeComes,
 }
 
@@ -115,7 +115,7 @@ impl After {
         all.fold(0, |awaited, job| awaited | self.scenario.jobs[usize::from(job)].after)
     }
 
-    /// Checks whether all predecessors of the jobs live. Those that the same transaction enqueues do.
+    /// Checks whether all predecessors of the jobs live. A predecessor that the same transaction enqueues lives.
     fn look(&self, world: &mut World, session: usize, jobs: u8) {
         let seen = world.seen(session);
         let awaited = self.awaited_by(jobs) & !jobs;
@@ -135,7 +135,7 @@ impl After {
                 steps.push(Step::Pushed(job));
             }
             if plan.until && !self.is(Fault::TimeNotHandedOver) {
-                // Its time may have come before the commit.
+                // The job's time may have come before the commit.
                 steps.push(Step::Again(job));
             }
             steps.extend(self.predecessors(job).map(Step::Awaits));
@@ -179,8 +179,8 @@ impl After {
         }
     }
 
-    /// True if a session moves the cursor over times. If its process fails, the cursor goes back, which another model
-    /// shows.
+    /// True if a session moves the cursor over times. The model leaves out that the cursor goes back if the process
+    /// fails: another model shows it.
     pub fn moves_cursor(&self, world: &World, session: usize) -> bool {
         !self.is_duty(session) && matches!(self.verb(world, session), Some(Verb::TimeComes))
     }
@@ -206,7 +206,8 @@ impl After {
         self.is(Fault::CountedInTransaction) || self.is(Fault::FilterAskedBeforeCommit)
     }
 
-    /// Reads how often jobs became known to have successors: before the look, or after it by a fault.
+    /// Reads how often jobs became known to have successors. With a fault, it reads this after the look instead of
+    /// before it.
     fn count(&self, world: &mut World, session: usize, is_late: bool) {
         if self.is(Fault::CountedAfterLook) != is_late {
             return;
@@ -228,14 +229,14 @@ impl After {
         let seen = world.seen(session);
         let mut is_all = true;
         for after in self.dependents(job).filter(|after| seen.is_held(*after)) {
-            // A retry before this commit may undo another end, above all a death.
+            // A retry before this commit may undo the death of another predecessor.
             let has_completed = |before: u8| seen.end(before) == Some(How::Completed);
             let is_final = match self.scenario.jobs[usize::from(after)].upon {
                 Upon::Any => self.predecessors(after).any(has_completed),
                 _ => self.predecessors(after).all(has_completed),
             };
             let is_final = is_final || self.is(Fault::ReleasedOnDeath);
-            // Another session may be about to release it, and be rolled back.
+            // Another session may be releasing the successor, and may be rolled back.
             let is_free = world.probe(session, Fact::Met(after)) == Probe::Absent || self.is(Fault::ReleasedWithoutKey);
             if is_final && is_free && self.verdict(&seen, after, Seen::end) == Verdict::Release {
                 world.insert(session, Fact::Met(after));
@@ -254,7 +255,7 @@ impl After {
         }
     }
 
-    /// What an ending transaction reads before its commit, by a fault.
+    /// Reads, with a fault, what an ending transaction must not read before its commit.
     fn look_before_commit(&self, world: &mut World, session: usize, job: u8) {
         let seen = world.seen(session);
         let verdict = |after: u8| self.verdict(&seen, after, Seen::end);

@@ -1,4 +1,4 @@
-//! The world: rows and what a session sees of them, commit and rollback in two steps, the crash, and what is judged.
+//! The world: the rows, what a session sees of them, commit and rollback in two steps, the crash, and the promises.
 
 use super::memory::Memory;
 use super::rows::{Fact, How, Seen, Verdict, verdict};
@@ -21,21 +21,20 @@ pub enum Probe {
     InProgress,
 }
 
-/// What a transaction changes in memory at its end.
+/// A change that a transaction makes to memory at its end.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Step {
     /// A committed job has this predecessor.
     Awaits(u8),
-    /// The whole job has ended.
+    /// The job has ended, with all its attempts.
     Ended(u8),
-    /// As `Ended`, after a look at the successors. The number is the count of known jobs with successors before the
-    /// look.
+    /// The same after a look at the successors. The number is the count of known jobs with successors before the look.
     Spared(u8, u8),
     /// The job waits and is not held.
     Pushed(u8),
     /// The job was taken from the frontier to be claimed.
     Taken(u8),
-    /// Its key was held by an open transaction.
+    /// The job's key was held by an open transaction.
     Missed(u8),
     /// The key of a job was taken without telling the frontier.
     Unseen(u8),
@@ -59,14 +58,15 @@ pub enum Phase {
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
 pub struct Session {
     pub phase: Phase,
-    /// The current transaction of its script, and the step in it.
+    /// The position in its script: the current transaction, and the step in it.
     pub transaction: u8,
     pub pc: u8,
     pub steps: Vec<Step>,
     /// The snapshot of the duty.
     pub seen: Option<Seen>,
-    /// Ended jobs that the duty must still serve, each with the job at which to continue. They were found by a look at
-    /// everything, or have more successors than one transaction serves. Also where this transaction continues.
+    /// Ended jobs that the duty must still serve, each with the successor at which to continue. A look at everything
+    /// has found them, or they have more successors than one transaction serves. The job that this transaction serves
+    /// may be among them.
     pub left: Vec<(u8, u8)>,
     pub from: u8,
     /// True if all predecessors of its jobs were found living when they were announced.
@@ -77,9 +77,9 @@ pub struct Session {
 pub struct World {
     rows: Vec<Row>,
     pub memory: Memory,
-    /// The sessions, and at the end those that do the duty.
+    /// The sessions. Those that do the duty come last.
     pub sessions: Vec<Session>,
-    /// Jobs that the table, in some committed state since they exist, told to release or to skip. As bits.
+    /// Jobs, as bits, that the table told to release or to skip in some committed state since they exist.
     to_release: u8,
     to_skip: u8,
     /// The promises that were broken, as bits.
@@ -127,7 +127,7 @@ impl World {
         self.broken |= 1 << promise as u8;
     }
 
-    /// Returns what a snapshot of this moment sees in a session: committed rows, and its own.
+    /// Returns the rows that a snapshot of the session sees now: committed rows and its own.
     pub fn seen(&self, session: usize) -> Seen {
         let is_seen = |row: &&Row| row.by == COMMITTED || usize::from(row.by) == session;
         Seen(self.rows.iter().filter(is_seen).map(|row| row.fact).collect())
@@ -143,12 +143,12 @@ impl World {
         self.rows.sort_unstable();
     }
 
-    /// True if an attempt's key of `claim` is taken.
+    /// Looks for the claim of an attempt by its key.
     pub fn probe_claim(&self, session: usize, job: u8, number: u8) -> Probe {
         self.probe(session, Fact::Claim(job, number))
     }
 
-    /// Returns whether there is such a row, also one of an open transaction.
+    /// Looks for a row, including rows of open transactions.
     pub fn probe(&self, session: usize, fact: Fact) -> Probe {
         let met = self.rows.iter().find(|row| row.fact == fact);
         met.map_or(Probe::Absent, |row| {
@@ -162,7 +162,7 @@ impl World {
         self.rows.iter().any(|row| row.by != COMMITTED && is_it(row.fact))
     }
 
-    /// The first half of a commit: the rows become visible, and are judged.
+    /// Does the first half of a commit: the rows become visible, and are checked against the promises.
     fn appear(&mut self, model: &After, session: usize) {
         let own: Vec<Fact> =
             self.rows.iter().filter(|row| usize::from(row.by) == session).map(|row| row.fact).collect();
@@ -215,8 +215,8 @@ impl World {
         self.sessions[session].phase == Phase::Idle && !self.sessions[session].left.is_empty()
     }
 
-    /// The first half of a rollback: the rows die. If it is the duty's, its process ends, and the next one begins with
-    /// a look at everything.
+    /// Does the first half of a rollback: the rows die. If the duty is rolled back, its process ends, and the next
+    /// process begins with a look at everything.
     pub fn abort(&mut self, model: &After, session: usize) {
         let had_left = !std::mem::take(&mut self.sessions[session].left).is_empty();
         self.memory.everything |= had_left && !model.is(Fault::LeftForgottenByExit);
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// The server crashes and starts: open transactions are gone, committed rows stay, memory is empty.
+    /// Crashes and starts the server: open transactions are gone, committed rows stay, memory is empty.
     pub fn crash(&mut self, model: &After) {
         self.crashes_left -= 1;
         self.rows.retain(|row| row.by == COMMITTED);
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// The transaction has ended.
+    /// Closes the session's transaction.
     fn close(&mut self, model: &After, session: usize) {
         let is_duty = model.is_duty(session);
         self.memory.forget(session);
@@ -250,14 +250,15 @@ impl World {
 }
 
 impl After {
-    /// Returns what the table says about a job. `end`: how the ends of its predecessors are seen.
+    /// Returns what the table says about a job. `end` returns how a predecessor has ended.
     pub fn verdict(&self, seen: &Seen, job: u8, end: fn(&Seen, u8) -> Option<How>) -> Verdict {
         let plan = self.scenario.jobs[usize::from(job)];
         let ends: Vec<_> = self.predecessors(job).map(|before| end(seen, before)).collect();
         if plan.after == 0 { Verdict::Hold } else { verdict(plan.upon, &ends) }
     }
 
-    /// When no session has anything left to do: held jobs must be held, and released ones can be claimed.
+    /// Checks the world when no session has anything left to do: held jobs must have to be held, and released jobs must
+    /// be claimable.
     pub fn judge_end(&self, world: &World) -> Result<(), Promise> {
         let seen = world.committed();
         let is_served = |job: u8| {
@@ -299,7 +300,7 @@ impl After {
         }
     }
 
-    /// True if memory is updated before the rows are visible.
+    /// True if memory is updated before the rows are visible. Only faults do this.
     fn is_told_early(&self, world: &World, session: usize) -> bool {
         world.sessions[session].steps.iter().any(|step| match step {
             Step::Awaits(_) => self.is(Fault::ProducerToldBeforeVisible),
@@ -308,7 +309,7 @@ impl After {
         })
     }
 
-    /// The commit callback, under one hold of the lock.
+    /// Runs the commit callback, under one hold of the lock.
     fn call_back(&self, world: &mut World, session: usize) {
         let steps = world.sessions[session].steps.clone();
         let memory = &mut world.memory;
@@ -341,7 +342,7 @@ impl After {
         }
     }
 
-    /// The callback of a rollback, the last step first.
+    /// Runs the callback of a rollback, from the last step to the first.
     fn undo(&self, world: &mut World, session: usize) {
         let steps = world.sessions[session].steps.clone();
         let memory = &mut world.memory;

@@ -14,7 +14,7 @@ pub const OLD: u8 = 2;
 /// The writer of a committed row.
 pub const COMMITTED: u8 = u8::MAX;
 
-/// An attempt and the segment in which a row of it lies.
+/// An attempt, with the segment in which one of its rows is.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     pub segment: u8,
@@ -43,13 +43,14 @@ impl At {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Kind {
     Attempt,
-    /// A worker's claim.
+    /// The claim of a worker.
     Claim,
     /// A claim by the system, to end the attempt unrun.
     System,
     /// The mark of a waiting attempt that has moved: in the log of claims.
     MovedWaiting,
-    /// A claim that met another one and was taken back. Until its transaction ends it blocks others, then it is dead.
+    /// A claim that met another claim and was taken back. It blocks other claims until its transaction ends. Then it is
+    /// dead.
     Vain,
     Completed,
     /// Failed or timed out. Has the attempt that continues the job.
@@ -57,7 +58,7 @@ pub enum Kind {
     Cancelled,
     /// The mark of a running attempt that has moved: in the log of outcomes.
     MovedRunning,
-    /// As `Vain`, in the log of outcomes.
+    /// Like `Vain`, in the log of outcomes.
     VainOutcome,
     /// A note that the attempt must be cancelled.
     CancelNote,
@@ -96,7 +97,7 @@ pub enum Log {
     Outcomes = 2,
 }
 
-/// As `pg::scan::Probe`.
+/// Like `pg::scan::Probe`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     Absent,
@@ -118,7 +119,7 @@ pub enum State {
 pub struct Segment {
     pub generation: u8,
     pub state: State,
-    /// The sessions that hold a lock on its attempts to add some, and on any of its tables, as bits.
+    /// Bits of sessions: those with a lock on the attempts to add some, and those with a lock on any of the tables.
     pub producers: u8,
     pub users: u8,
 }
@@ -134,10 +135,10 @@ pub enum Phase {
     Aborted,
 }
 
-/// As `transaction::Step`.
+/// Like `transaction::Step`.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Step {
-    /// `true`: the attempt was there before, in another segment.
+    /// `true`: the attempt was in another segment before.
     Enqueued(At, bool),
     Taken(i64),
     Ended(i64),
@@ -154,9 +155,9 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Enqueue(u8),
-    /// Of at most one job.
+    /// Claims at most one job.
     Claim,
-    /// Ends what the session holds.
+    /// Ends the attempts that the session has claimed.
     Complete,
     Fail,
     Cancel(u8),
@@ -166,7 +167,7 @@ pub enum Verb {
 /// What a session does next within its transaction.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub enum Pc {
-    /// It begins a transaction or a verb.
+    /// Begins a transaction or a verb.
     Next,
     Commit,
     /// An error was raised: the transaction rolls back.
@@ -235,7 +236,7 @@ pub enum Pc {
     MoveCopy(Batch),
 }
 
-/// What follows when a claim was read into memory.
+/// What to do after a claim was read into memory.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Then {
     Hold(At, End),
@@ -266,12 +267,12 @@ pub struct Source {
     pub(super) head: Option<At>,
 }
 
-/// What the worker may begin.
+/// A duty that the worker may begin.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Duty {
     /// Closes the segment, and opens another.
     Close,
-    /// A batch of the move: here a pass over the whole segment.
+    /// Does one batch of the move, which is a pass over the whole segment in the model.
     Move,
     Empty,
     ServeCancels,
@@ -289,9 +290,9 @@ pub struct Batch {
     pub(super) waiting: Vec<At>,
     pub(super) running: Vec<At>,
     pub(super) marked: Vec<At>,
-    /// Some attempts were left for later.
+    /// True if some attempts were left for later.
     pub(super) has_left: bool,
-    /// With a fault: the notes that were read before the next attempt is marked.
+    /// With a fault: whether there are notes, as read before the next attempt is marked.
     pub(super) has_note: Option<bool>,
 }
 
@@ -303,12 +304,12 @@ pub enum End {
     Fail,
 }
 
-/// As `job::held::Held`.
+/// Like `job::held::Held`.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Held {
     pub at: At,
     pub(super) generation: u8,
-    /// Memory's answer: a cancel was requested.
+    /// True if memory has answered that a cancel was requested.
     pub(super) is_cancelled: bool,
 }
 
@@ -316,32 +317,33 @@ pub struct Held {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Why {
     Cancel,
-    /// `purge_lane`.
+    /// For `purge_lane`.
     Purge,
-    /// `serve_cancels`: of the request about this attempt.
+    /// For `serve_cancels`, which serves the request about this attempt.
     Serve(i64),
-    /// `expire::cancel_unclaimed`.
+    /// For `expire::cancel_unclaimed`.
     Doomed,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub struct Client {
     pub phase: Phase,
-    /// The current transaction of its script, and the verb in it.
+    /// The position in its script: the current transaction, and the verb in it.
     pub transaction: u8,
     pub verb: u8,
     pub pc: Pc,
     pub steps: Vec<Step>,
-    /// What its committed claims have given it, and what this transaction has claimed.
+    /// The attempts that its committed claims have given it, and those that this transaction has claimed.
     pub held: Vec<At>,
     pub claimed: Vec<At>,
-    /// What the transaction has reported to its user, valid with the commit: jobs that it has asked to cancel, as bits.
+    /// The jobs, as bits, that the transaction has reported to its user as asked to cancel. The report is valid with
+    /// the commit.
     pub asked: u8,
-    /// How often this transaction did not wait for a move any longer.
+    /// How often this transaction has stopped waiting for a move.
     pub given_up: u8,
-    /// The claim must refill the lane when it is done.
+    /// True if the claim must refill the lane at its end.
     pub to_refill: bool,
-    /// A fault: the callback ran before the rows were visible.
+    /// True if, by a fault, the callback ran before the rows were visible.
     pub told_early: bool,
 }
 
@@ -363,11 +365,11 @@ impl Client {
     }
 }
 
-/// What users were told, and what may still happen.
+/// What users were told.
 #[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
 pub struct Told {
-    /// Jobs whose enqueue is committed; those of them whose callback has run; those that have ended; those that a
-    /// committed call asked to cancel. As bits.
+    /// Bits of jobs: those whose enqueue is committed, those of them whose callback has run, those that have ended, and
+    /// those that a committed call asked to cancel.
     pub enqueued: u8,
     pub settled: u8,
     pub ended: u8,

@@ -1,7 +1,7 @@
-//! Brings the remaining work to its end when all sessions are done, one session at a time. The worker does what is due,
-//! a session claims and completes what it gets, and leases end.
+//! Finishes the remaining work when all sessions are done, one session at a time. The worker does what is due, a
+//! session claims jobs and completes them, and leases end.
 //!
-//! Invariant: nothing is taken from the logs that memory does not hand out. So what memory has lost stays lost.
+//! Invariant: an attempt is taken only if memory hands it out. So an attempt that memory has lost stays lost.
 
 use super::data::{At, Duty, End, Kind, Log, Pc, Phase, Verb};
 use super::scenario::{Fault, Promise, Scenario};
@@ -14,10 +14,10 @@ const COMPLETE: &[&[Verb]] = &[&[Verb::Complete]];
 /// Runs the world to its end. The error is the broken promise.
 pub fn drain(scenario: &Scenario, fault: Option<Fault>, world: &World) -> Result<(), Promise> {
     let mut drain = Drain { world: world.clone(), scenario: scenario.clone(), fault };
-    // The ring does not turn any more, and nothing else happens.
+    // The ring no longer turns, and nothing else happens from outside.
     drain.scenario.moves = false;
     drain.world.expiries_left = 0;
-    // There are more rounds than attempts.
+    // 20 rounds are more than there are attempts.
     for _ in 0..20 {
         drain.serve()?;
         if let Some(claimed) = drain.claim()? {
@@ -60,7 +60,7 @@ impl Drain {
         Err(Promise::Served)
     }
 
-    /// The worker does what is due.
+    /// Lets the worker do all duties that are due.
     fn serve(&mut self) -> Result<(), Promise> {
         for _ in 0..20 {
             let Some(&duty) = self.world.duties(&self.scenario, self.fault).last() else { return Ok(()) };
@@ -75,7 +75,7 @@ impl Drain {
         if self.world.clients[worker].phase == Phase::Idle { Ok(()) } else { self.run(worker) }
     }
 
-    /// The first session does one more thing.
+    /// Runs one more transaction of the first session.
     fn call(&mut self, script: &'static [&'static [Verb]]) -> Result<(), Promise> {
         let scripts: &'static [&'static [&'static [Verb]]] = if script == CLAIM { &[CLAIM] } else { &[COMPLETE] };
         self.scenario.scripts = scripts;
@@ -95,7 +95,8 @@ impl Drain {
         if is_done { Ok(()) } else { Err(Promise::Served) }
     }
 
-    /// A lease that memory knows ends. If a cancel was requested, its worker has been told. False: no lease is left.
+    /// Ends a lease that memory knows. If a cancel was requested, memory must have told the worker. False: there is no
+    /// lease.
     fn end_a_lease(&mut self) -> Result<bool, Promise> {
         let running = self.world.memory.entries().find(|entry| entry.state == frontier::State::Running);
         let Some(entry) = running else { return Ok(false) };

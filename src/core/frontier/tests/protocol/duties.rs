@@ -38,7 +38,7 @@ impl World {
         due
     }
 
-    /// The worker begins a duty. Those of one step are done with it.
+    /// Begins a duty. A duty that has only one step is done here.
     pub fn begin_duty(&mut self, duty: Duty) {
         let worker = self.worker();
         let pc = match duty {
@@ -74,7 +74,7 @@ impl World {
         self.go(worker, pc);
     }
 
-    /// A step of a duty.
+    /// Does one step of a duty.
     pub fn step_duty(&mut self, session: usize, pc: Pc, fault: Option<Fault>) {
         match pc {
             Pc::ScanTake => {
@@ -197,7 +197,7 @@ impl World {
                     batch.has_left = true;
                 } else if !batch.running.is_empty() {
                     let at = batch.running.remove(0);
-                    // With the fault the notes were read before.
+                    // With the fault, the notes are read before the mark.
                     let notes_first = fault == Some(Fault::NotesReadBeforeMark);
                     let had = notes_first.then(|| self.settled_notes(session, at));
                     if had == Some(None) {
@@ -317,7 +317,7 @@ impl World {
     }
 }
 
-/// What is asked of the segment that is reclaimed.
+/// The state of the segment that is reclaimed, as the duties need it.
 struct Segment {
     state: State,
     producers: bool,

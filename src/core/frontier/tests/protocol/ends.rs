@@ -7,13 +7,13 @@ use super::world::World;
 use crate::frontier::{self, Running};
 
 impl World {
-    /// The call is refused: the session no longer has the attempt.
+    /// Refuses the call: the session no longer has the attempt.
     fn refuse(&mut self, scenario: &Scenario, session: usize, id: i64) {
         self.clients[session].held.retain(|at| at.id != id);
         self.finish(scenario, session);
     }
 
-    /// A step of an end. `has_given_up`: the session does not wait for a move any longer.
+    /// Does one step of an end. `has_given_up`: the session has stopped waiting for a move.
     pub fn step_end(
         &mut self,
         scenario: &Scenario,
@@ -226,7 +226,7 @@ impl World {
             }
             Pc::RecoverAdd { at, generation, is_cancelled, then } => {
                 if fault == Some(Fault::RecoveredWithoutLock) {
-                    // The entry is made nevertheless.
+                    // With the fault, the entry is made without a lock.
                 } else if !self.open_home(session, (at.segment, generation), fault) {
                     return self.go(session, Pc::RecoverRead(at.id, then));
                 }
@@ -269,7 +269,7 @@ impl World {
         match then {
             Then::Hold(at, end) if is_known => self.go(session, Pc::Hold(at, end, true)),
             Then::Hold(..) => self.refuse(scenario, session, id),
-            // `cancel` does not ask for the result.
+            // `cancel` does not use the result.
             Then::Note(at, generation) => {
                 let why = Why::Cancel;
                 self.go(session, Pc::Note { at, generation, about: at, why });

@@ -1,7 +1,7 @@
-//! Shared memory, as far as the protocols use it: the real frontier (`crate::frontier`), and the requests that the
-//! worker must serve.
+//! Shared memory, as the protocols use it: the real frontier (`crate::frontier`), and the requests that the worker must
+//! serve.
 //!
-//! Invariant: two memories are equal if they say the same. It does not matter which slot says it.
+//! Invariant: two memories are equal if they have the same contents, in whatever slots.
 
 use std::hash::{Hash, Hasher};
 
@@ -9,12 +9,12 @@ use super::scenario::Fault;
 use crate::frontier::tests::memory::{self, Sizes};
 use crate::frontier::{DeadlineRoot, Frontier, Lane, Rank, Running};
 
-/// Entries that `ready` has room for.
+/// The number of entries for which `ready` has room.
 const READY: usize = 2;
-/// Requests that `Missed` has room for.
+/// The number of requests for which `Missed` has room.
 const MISSED: usize = 1;
 
-/// As `crate::missed::MissedRequests`, with less room.
+/// Like `crate::missed::MissedRequests`, with less room.
 #[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
 pub struct Missed {
     pub ids: Vec<i64>,
@@ -34,7 +34,7 @@ impl Missed {
     }
 }
 
-/// Shared memory, as far as the protocols use it.
+/// Shared memory, as the protocols use it.
 #[derive(Clone)]
 pub struct Memory {
     frontier: memory::Memory,
@@ -44,7 +44,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Empty memory. `is_first`: before the first job. Otherwise after a crash.
+    /// Makes empty memory. `is_first`: no job has come yet. Otherwise the server has crashed.
     pub fn new(is_first: bool, fault: Option<Fault>) -> Self {
         const RUNNING: usize = 8;
         let must_scan = !is_first && fault != Some(Fault::NoScanAfterCrash);
@@ -74,12 +74,12 @@ impl Memory {
         self.entries().find(|entry| entry.id == id)
     }
 
-    /// What is taken, running, or being ended.
+    /// Returns the entries that are taken, running, or being ended.
     pub fn entries(&self) -> impl Iterator<Item = Running> {
         self.frontier.running.iter().copied().filter(|entry| entry.state != crate::frontier::State::Free)
     }
 
-    /// Forgets what a session had requested of an entry: a fault.
+    /// Forgets a request about an entry. Only faults do this.
     pub fn forget_cancel(&mut self, id: i64) {
         self.frontier.running.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.cancel = 0);
     }

@@ -1,12 +1,12 @@
-//! The protocols of transactions, of the move and of late requests, explored to the end. The exploration runs the steps
+//! The protocols of transactions, of the move and of late requests, explored completely. The exploration runs the steps
 //! of a few sessions and the background worker in every order, with rollbacks and a crash.
 //!
 //! Each test explores one small scenario. The frontier in it is the real one. Rows, locks, callbacks and the steps of
-//! each verb are transcribed from `src`, and each step names its function. `docs/internals/model.md` says what is
-//! abstracted away.
+//! each verb are transcribed from `src`, and each step names its function. `docs/internals/model.md` says what the
+//! model leaves out.
 //!
-//! For each mistake that was made in these protocols, or that they avoid, a [`Fault`] puts it back. A test shows that
-//! the exploration finds it. So it is known that the model can see such mistakes.
+//! Each mistake that was made in these protocols, or that they avoid, is a [`Fault`]. A test puts it into the model and
+//! shows that the exploration finds it. This proves that the model can see such mistakes.
 //!
 //! Invariant: a promise is checked in every state. Requests that were not served are looked for in every state in which
 //! all sessions are done ([`drain`]).
@@ -29,20 +29,20 @@ use self::data::{Duty, Phase};
 use self::scenario::{Fault, Promise, Scenario};
 use self::world::World;
 
-/// A scenario, with a fault or without.
+/// A scenario, and the fault that is put in, if there is one.
 #[derive(Clone, Debug)]
 pub struct Protocol {
     pub scenario: Scenario,
     pub fault: Option<Fault>,
 }
 
-/// What happens next.
+/// The next thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Step(usize),
-    /// A session does not wait for a move any longer.
+    /// A session stops waiting for a move.
     GiveUp(usize),
-    /// A session's transaction is rolled back, or its process is ended.
+    /// A session's transaction is rolled back, or its process ends.
     Abort(usize),
     Begin(Duty),
     Crash,
@@ -57,7 +57,7 @@ impl Model for Protocol {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        // What follows cannot repair a broken promise.
+        // No later action can repair a broken promise.
         if world.told.broken != 0 {
             return;
         }

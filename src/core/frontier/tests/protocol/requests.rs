@@ -6,7 +6,7 @@ use super::scenario::{Fault, Scenario};
 use super::world::World;
 use crate::frontier::{Owner, State, TakeOne};
 
-/// As `take::TakeWaiting`, without `Taken`.
+/// Why an attempt was not taken, like `take::TakeWaiting`.
 #[derive(Clone, Copy)]
 enum Not {
     Running,
@@ -15,7 +15,7 @@ enum Not {
 }
 
 impl World {
-    /// A step of a request. `has_given_up`: the session does not wait for a move any longer.
+    /// Does one step of a request. `has_given_up`: the session has stopped waiting for a move.
     pub fn step_request(
         &mut self,
         scenario: &Scenario,
@@ -100,12 +100,12 @@ impl World {
         true
     }
 
-    /// True if an attempt is claimed or being claimed, as a search for waiting attempts sees it.
+    /// True if an attempt is claimed or being claimed, in the view of a search for waiting attempts.
     fn is_claimed(&self, session: usize, at: At) -> bool {
         !matches!(self.probe(session, Log::Claims, at), Probe::Absent | Probe::Moving)
     }
 
-    /// The loop of `api::cancel`.
+    /// Does the loop of `api::cancel`.
     fn find_job(&mut self, scenario: &Scenario, session: usize, job: u8) {
         let Some(at) = self.living(session).into_iter().filter(|at| at.job == job).max_by_key(|at| at.id) else {
             return self.finish(scenario, session);
@@ -155,7 +155,7 @@ impl World {
             }
             (Why::Cancel, Not::Stale) => Pc::Find(at.job),
             (Why::Purge, _) => Pc::PurgeNext(at.segment, at.id),
-            // Busy: it is retried.
+            // The attempt is busy. The duty tries again later.
             (Why::Serve(_), Not::InUse | Not::Stale) => Pc::Commit,
             (Why::Doomed, _) => return self.finish(scenario, session),
         };
@@ -199,9 +199,9 @@ impl World {
         true
     }
 
-    /// The attempt is not where the note should be written.
+    /// Looks for the attempt again, because it is not where the note should be written.
     fn note_elsewhere(&mut self, session: usize, about: At, at: At, why: Why) {
-        // Lost, if the attempt has ended.
+        // The attempt is found only if it has moved.
         let now = self.by_id(session, about.id).filter(|now| *now != at);
         let next = match (now, why) {
             (Some(at), _) => Pc::Note { at, generation: self.generation(at.segment), about, why },

@@ -1,4 +1,4 @@
-//! The input of an exploration: the scripts of the clients, the mistake that is made on purpose, and the promises.
+//! The input of an exploration: the scripts of the clients, the mistake that is put in, and the promises.
 
 use super::data::Verb;
 
@@ -13,7 +13,7 @@ pub enum Promise {
     LivesOnce,
     /// Nothing is handed out while an attempt that ranks before it is free.
     InOrder,
-    /// When all sessions are done, each job can be brought to its end: it can be claimed, or its lease ends.
+    /// When all sessions are done, each job can be ended: it can be claimed, or its lease ends.
     Served,
     /// A job that a committed call has asked to cancel is not handed out again, and its worker is told.
     Cancelled,
@@ -30,13 +30,13 @@ impl Promise {
     ];
 }
 
-/// A mistake that is put back.
+/// A mistake that is put into the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     // ---- transactions ----
     /// A refill reads the logs, and only then raises the flag.
     ReadBeforeFlag,
-    /// A refill sets the position to where it has read, regardless of what was spilled meanwhile.
+    /// A refill sets the position to the rank to which it has read, and ignores spills since its beginning.
     SpillForgotten,
     /// Memory learns of a job before its row is visible.
     ToldBeforeVisible,
@@ -45,7 +45,7 @@ pub enum Fault {
     // ---- the move ----
     /// A refill takes the open mark of a move for a claim.
     OpenMarkIsClaim,
-    /// The move skips an attempt that an open transaction is claiming or ending, as if that had ended.
+    /// The move skips an attempt that an open transaction is claiming or ending, as if that transaction had ended.
     OpenClaimTakenForSettled,
     /// The move begins while a producer may still add rows.
     MovedBesideProducer,
@@ -57,16 +57,17 @@ pub enum Fault {
     PushHeldBackForgotten,
     /// The place of a row is read before the lock.
     ResolvedBeforeLock,
-    /// After a crash, a claim that is read back does not check whether the attempt has moved meanwhile.
+    /// After a crash, a session reads a claim back and does not check whether the attempt has moved meanwhile.
     RecoveredWithStalePlace,
-    /// After a crash, a claim that is read back is reported to memory without a lock that keeps its segment from being
-    /// emptied.
+    /// After a crash, a session reads a claim back and reports it to memory without a lock that keeps its segment from
+    /// being emptied.
     RecoveredWithoutLock,
     /// The move reads the notes before it marks the attempt.
     NotesReadBeforeMark,
     /// A session that writes a note does not look for the mark afterwards.
     NoLookForMarkAfterNote,
-    /// A session that has taken an attempt where it no longer is forgets it, although it waits elsewhere.
+    /// A session that has taken an attempt from a place that it has left forgets the attempt, although it waits in
+    /// another place.
     MovedEntryForgotten,
     /// A session that asks to cancel looks for the mark of a running attempt only.
     MarkOfWaitingNotSeen,
@@ -84,31 +85,32 @@ pub enum Fault {
     /// A request about a claim that is rolled back is forgotten.
     CancelOfRolledBackClaimForgotten,
     /// A session that reads a claim back finds the attempt ended, and forgets the entry by which another session is
-    /// ending it.
+    /// A request that cannot be served now is forgotten.
     EndingEntryForgotten,
-    /// A note about a running attempt counts as told, although it may be older than the claim.
+    /// A note about a running attempt counts as told to the worker, although it may be older than the claim.
     NoteTakenForTold,
     /// A request leaves memory before the transaction that serves it has committed.
     RemovedBeforeCommit,
-    /// After a crash the notes are not searched.
+    /// The notes are not searched after a crash.
     NoScanAfterCrash,
     /// A request for which there is no room is forgotten.
     OverflowForgotten,
 }
 
-/// The scripts of some sessions, beside a worker.
+/// The scripts of the sessions. A worker runs beside them.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Jobs that wait at the beginning: 1, 2, …
+    /// The number of jobs that wait at the beginning: 1, 2, …
     pub waiting: u8,
-    /// True if the first session has claimed the first of them.
+    /// True if the first session has claimed the first of these jobs.
     pub is_claimed: bool,
-    /// For each session its transactions.
+    /// The transactions of each session.
     pub scripts: &'static [&'static [&'static [Verb]]],
     /// True if the worker turns the ring: closes the first segment, moves the living attempts out of it, and empties
     /// it.
     pub moves: bool,
-    /// The numbers of transactions that may be rolled back, at any step, of crashes, and of leases that end.
+    /// How many transactions may be rolled back, at any step, how many crashes there may be, and how many leases may
+    /// end.
     pub aborts: u8,
     pub crashes: u8,
     pub expiries: u8,
@@ -116,7 +118,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Nothing happens.
+    /// A scenario in which nothing happens.
     pub const QUIET: Self = Self {
         waiting: 0,
         is_claimed: false,

@@ -6,12 +6,12 @@ use super::Protocol;
 use super::data::Verb::{Cancel, Claim, Complete, Enqueue, Fail, Purge};
 use super::scenario::{Fault, Promise, Scenario};
 
-/// Every promise holds in every state.
+/// Asserts that every promise holds in every state.
 fn holds(scenario: &Scenario, least: usize) {
     explore(Protocol { scenario: scenario.clone(), fault: None }).holds(least);
 }
 
-/// With the fault put back, the exploration finds that this promise is broken, or one of these.
+/// Asserts that the exploration finds one of these promises broken when the fault is put in.
 fn finds<const N: usize>(scenario: &Scenario, fault: Fault, promises: [Promise; N]) {
     let model = Protocol { scenario: scenario.clone(), fault: Some(fault) };
     explore(model).finds(fault, &promises.map(|promise| Promise::ALL[promise as usize].1));
@@ -19,7 +19,7 @@ fn finds<const N: usize>(scenario: &Scenario, fault: Fault, promises: [Promise; 
 
 // ---- transactions ----
 
-/// Jobs come while others are claimed, fail and are completed; the server crashes.
+/// Jobs come while other jobs are claimed, fail and are completed. The server crashes.
 const CRASHES: Scenario = Scenario {
     waiting: 1,
     scripts: &[&[&[Enqueue(2)]], &[&[Claim], &[Complete]], &[&[Claim], &[Fail]]],
@@ -27,7 +27,7 @@ const CRASHES: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// More jobs than memory has room for; one transaction is rolled back, wherever it is.
+/// There are more jobs than memory has room for. One transaction is rolled back, at any step.
 const ROLLBACKS: Scenario = Scenario {
     waiting: 2,
     scripts: &[&[&[Enqueue(3)]], &[&[Claim], &[Complete]], &[&[Claim]]],
@@ -35,12 +35,12 @@ const ROLLBACKS: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// A purge beside claims. Memory does not know each attempt of the purge.
+/// A lane is purged while jobs are claimed. Memory does not know all attempts of the purge.
 const PURGES: Scenario = Scenario {
     waiting: 1,
     scripts: &[&[&[Purge]], &[&[Claim]], &[&[Claim]]],
     aborts: 1,
-    // A refill may skip attempts that a purge has given back: the first page of the frontier says so.
+    // A refill may skip attempts that a purge has given back.
     is_order_checked: false,
     ..Scenario::QUIET
 };
@@ -71,29 +71,29 @@ fn faults_of_transactions_are_found() {
 
 // ---- the move ----
 
-/// Two claims beside a move.
+/// Two sessions claim during a move.
 const MOVED_CLAIMS: Scenario =
     Scenario { waiting: 2, scripts: &[&[&[Claim]], &[&[Claim]]], moves: true, ..Scenario::QUIET };
 
-/// An end beside a move.
+/// An attempt ends during a move.
 const MOVED_ENDS: Scenario =
     Scenario { waiting: 1, scripts: &[&[&[Claim], &[Complete]], &[&[Claim]]], moves: true, ..Scenario::QUIET };
 
-/// A rollback: of the move, of a claim or of a purge.
+/// The move, a claim or a purge is rolled back.
 const UNDONE_MOVE: Scenario = Scenario {
     waiting: 1,
     scripts: &[&[&[Claim]], &[&[Purge]]],
     moves: true,
     aborts: 1,
-    // A refill may skip attempts that came back by a rollback.
+    // A refill may skip attempts that a rollback has given back.
     is_order_checked: false,
     ..Scenario::QUIET
 };
 
-/// A cancel that ends in the middle, beside a move.
+/// A cancel is rolled back in the middle of a move.
 const UNDONE_CANCEL: Scenario = Scenario { scripts: &[&[&[Claim]], &[&[Cancel(1)]]], ..UNDONE_MOVE };
 
-/// A slow producer.
+/// A producer is slow to commit.
 const SLOW_PRODUCER: Scenario = Scenario {
     scripts: &[&[&[Enqueue(1)]], &[&[Claim]]],
     moves: true,
@@ -102,11 +102,11 @@ const SLOW_PRODUCER: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// A worker that comes back after a crash, while the segment of its attempt is reclaimed.
+/// A worker comes back after a crash while the segment of its attempt is reclaimed.
 const RECOVERED: Scenario =
     Scenario { waiting: 1, scripts: &[&[&[Claim], &[Complete]]], moves: true, crashes: 1, ..Scenario::QUIET };
 
-/// A crash, and requests to cancel, beside a move.
+/// A job is cancelled during a move, and the server crashes.
 const MOVED_NOTES: Scenario = Scenario {
     waiting: 1,
     scripts: &[&[&[Claim], &[Complete]], &[&[Cancel(1)]]],
@@ -157,7 +157,7 @@ fn faults_of_moves_are_found() {
 
 // ---- late requests ----
 
-/// A request to cancel a job whose attempt fails, and whose next one is claimed.
+/// A job is cancelled whose attempt fails and whose next attempt is claimed.
 const LATE: Scenario = Scenario {
     waiting: 1,
     scripts: &[&[&[Claim], &[Fail]], &[&[Cancel(1)]], &[&[Claim]]],
@@ -165,18 +165,18 @@ const LATE: Scenario = Scenario {
     ..Scenario::QUIET
 };
 
-/// As before, with a rollback: of the claim, of the request, or of the duty that serves it.
+/// Like `LATE`, with a rollback of the claim, the request, or the duty that serves the request.
 const UNDONE_LATE: Scenario =
     Scenario { waiting: 1, scripts: &[&[&[Claim], &[Fail]], &[&[Cancel(1)]]], aborts: 1, ..Scenario::QUIET };
 
-/// Two requests, while memory has room for one.
+/// There are two requests, and memory has room for one.
 const MANY_LATE: Scenario = Scenario {
     waiting: 2,
     scripts: &[&[&[Claim, Claim], &[Fail, Fail]], &[&[Cancel(1)]], &[&[Cancel(2)]]],
     ..Scenario::QUIET
 };
 
-/// A request about an attempt whose segment is reclaimed.
+/// A job is cancelled while the segment of its attempt is reclaimed.
 const LATE_AND_MOVED: Scenario = Scenario {
     waiting: 1,
     is_claimed: true,

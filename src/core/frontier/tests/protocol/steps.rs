@@ -1,5 +1,5 @@
-//! What an open transaction will change in memory at its end (`transaction::pending`, `transaction::settle`), without
-//! what only counts or wakes.
+//! The changes that an open transaction will make to memory at its end (`transaction::pending`, `transaction::settle`),
+//! without counters and wake-ups.
 
 use super::data::{INSTANCE, LANE, Step};
 use super::scenario::Fault;
@@ -58,7 +58,7 @@ impl World {
         self.memory.with(|frontier, _| frontier.push(INSTANCE, LANE, ready));
     }
 
-    /// `settle::settle`: the callback, under one hold of the lock. Then the transaction's locks are released.
+    /// `settle::settle`: runs the callback, under one hold of the lock. Then releases the transaction's locks.
     pub fn settle(&mut self, session: usize, is_committed: bool, fault: Option<Fault>) {
         let steps = std::mem::take(&mut self.clients[session].steps);
         if is_committed {
@@ -70,7 +70,7 @@ impl World {
     }
 
     fn commit(&mut self, step: Step, fault: Option<Fault>) {
-        /// Far away: in the model a lease ends when the worker is told to end it.
+        /// A time far away. In the model a lease ends when the worker is told to end it.
         const DEADLINE: i64 = 100;
         match step {
             Step::Enqueued(at, has_moved) => {

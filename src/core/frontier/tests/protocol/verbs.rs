@@ -1,5 +1,5 @@
-//! What sessions do, cut wherever another session may come between: the steps of a transaction, of a claim and of a
-//! refill.
+//! What sessions do: the steps of a transaction, of a claim and of a refill. A step ends wherever another session may
+//! come between.
 //!
 //! Each step is one hold of the frontier's lock, one read of rows, or one insert. A comment names the function in `src`
 //! for which the step stands.
@@ -86,7 +86,7 @@ impl World {
         true
     }
 
-    /// The session stops waiting for a move. False: it is not waiting for one.
+    /// Stops waiting for a move. False: the session does not wait for one.
     pub fn give_up(&mut self, scenario: &Scenario, fault: Option<Fault>, session: usize) -> bool {
         // In the server a move ends before a session gives up again and again.
         const MAX_GIVEN_UP: u8 = 1;
@@ -104,14 +104,14 @@ impl World {
         }
     }
 
-    /// The session's transaction is rolled back. A refill's guard lowers the flag first.
+    /// Rolls the session's transaction back. A refill's guard lowers the flag first.
     pub fn roll_back(&mut self, session: usize) {
         self.memory.with(|frontier, _| frontier.refill_end(INSTANCE, LANE, session as u32));
         self.clients[session].told_early = false;
         self.vanish(session);
     }
 
-    /// True if the session has something to do: a transaction, or more of its script.
+    /// True if the session has an open transaction, or more transactions in its script.
     pub fn is_busy(&self, scenario: &Scenario, session: usize) -> bool {
         let client = &self.clients[session];
         client.phase != Phase::Idle
@@ -146,7 +146,7 @@ impl World {
         self.go(session, pc);
     }
 
-    /// A verb has ended. The next one begins, or the commit.
+    /// Ends a verb. The next verb begins, or the commit.
     pub fn finish(&mut self, scenario: &Scenario, session: usize) {
         if session == self.worker() {
             self.go(session, Pc::Commit);
@@ -181,7 +181,7 @@ impl World {
         true
     }
 
-    /// Nothing that ranks before the handed-out attempt was free: committed, reported and not claimed.
+    /// Checks that no attempt that ranks before the handed-out attempt was free: committed, reported and not claimed.
     fn check_order(&mut self, taken: At) {
         let is_told = |job: u8| self.told.settled & !self.told.ended & (1 << job) != 0;
         let is_taken = |job: u8| self.memory.entries().any(|entry| entry.rank.job_id == i64::from(job));
@@ -193,7 +193,7 @@ impl World {
                     .any(|row| row.at.id == at.id && matches!(row.kind, Kind::Claim | Kind::System | Kind::Vain))
             })
         };
-        // Memory is told by a callback that has not run yet.
+        // A callback that has not run yet will tell memory of the attempt.
         let is_untold = |job: u8| {
             self.clients.iter().any(|client| {
                 client.steps.iter().any(|step| match step {
@@ -317,7 +317,7 @@ impl World {
         refill.sources.push(source);
     }
 
-    /// `Source::advance`: the next row in the order of rank that is committed by now.
+    /// `Source::advance`: finds the next row in the order of rank that is committed by now.
     fn advance(&self, session: usize, source: &mut Source) {
         let is_ahead = |row: &&Row| {
             row.kind == Kind::Attempt

@@ -18,10 +18,10 @@ pub struct World {
     pub rows: Vec<Row>,
     pub segments: [Segment; SEGMENTS],
     pub memory: Memory,
-    /// The clients, and at the end the background worker.
+    /// The clients. The background worker comes last.
     pub clients: Vec<Client>,
     pub told: Told,
-    /// How often an id was handed out.
+    /// The number of ids handed out.
     count: u8,
     pub aborts_left: u8,
     pub crashes_left: u8,
@@ -29,7 +29,7 @@ pub struct World {
 }
 
 impl World {
-    /// The state in which a scenario begins: some jobs wait in the segment that will be reclaimed.
+    /// Makes the state in which a scenario begins: some jobs wait in the segment that will be reclaimed.
     pub fn new(scenario: &Scenario, fault: Option<Fault>) -> Self {
         let segment = |state| Segment { generation: 0, state, producers: 0, users: 0 };
         let mut world = Self {
@@ -55,7 +55,7 @@ impl World {
             world.told.claimed.push(at.id);
             world.clients[0].held.push(at);
             world.remember(at, false);
-            // Its claimer has read the lane to the end.
+            // The session that claimed the job has read the lane to the end.
             world.memory.with(|frontier, _| {
                 frontier.refill_begin(INSTANCE, LANE, 0);
                 let mut waiting: Vec<Ready> =
@@ -95,7 +95,7 @@ impl World {
         self.rows.iter().filter(move |row| Self::sees(row, session))
     }
 
-    /// The rows that another session's open transaction has written (`Snapshot::Dirty`).
+    /// Returns the rows that another session's open transaction has written (`Snapshot::Dirty`).
     pub fn open_rows(&self, session: usize) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.by != COMMITTED && row.by as usize != session)
     }
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// Inserts a row under the key of its log, without waiting. False: the key is taken, or is being taken. Then a dead
-    /// row remains, which others meet until the transaction ends.
+    /// row remains, and other sessions meet it until the transaction ends.
     #[must_use]
     pub fn insert_unique(&mut self, session: usize, log: Log, at: At, kind: Kind) -> bool {
         let is_free = self.probe(session, log, at) == Probe::Absent;
@@ -151,7 +151,7 @@ impl World {
         made.into_iter().for_each(|row| row.kind = vain);
     }
 
-    /// True if the row of an attempt is the trace of one that has moved, as the session sees it.
+    /// True if the session sees that an attempt has moved away from this place.
     pub fn has_moved(&self, session: usize, at: At) -> bool {
         [Log::Claims, Log::Outcomes].into_iter().any(|log| self.find(session, log, at).is_some_and(Kind::is_mark))
     }
@@ -179,7 +179,7 @@ impl World {
         if self.has_moved(session, found) { self.by_id(session, at.id) } else { Some(found) }
     }
 
-    /// The attempts that live, as a session sees them: neither ended nor moved.
+    /// Returns the attempts that live, as a session sees them: neither ended nor moved.
     pub fn living(&self, session: usize) -> Vec<At> {
         let attempts = self.seen(session).filter(|row| row.kind == Kind::Attempt).map(|row| row.at);
         let lives = |at: &At| self.find(session, Log::Outcomes, *at).is_none() && !self.has_moved(session, *at);
@@ -212,7 +212,7 @@ impl World {
 
     // ---- ends of transactions ----
 
-    /// The first half of a commit: the transaction's rows become visible. Notes on what users may now rely.
+    /// Does the first half of a commit: the transaction's rows become visible. Notes what users may rely on now.
     pub fn appear(&mut self, session: usize) {
         let own: Vec<Row> = self.rows.iter().copied().filter(|row| Self::is_own(row, session)).collect();
         for row in &own {
@@ -246,7 +246,7 @@ impl World {
         self.check_all();
     }
 
-    /// A job that is committed lives in one place, or has ended.
+    /// Checks that a committed job lives in one place or has ended.
     fn check_job(&mut self, job: u8) {
         let living = self.living(usize::from(COMMITTED)).iter().filter(|at| at.job == job).count();
         let has_ended = self.told.ended & (1 << job) != 0;
@@ -260,7 +260,7 @@ impl World {
         (1..8).filter(|job| enqueued & (1 << job) != 0).for_each(|job| self.check_job(job));
     }
 
-    /// The first half of a rollback: the transaction's rows die.
+    /// Does the first half of a rollback: the transaction's rows die.
     pub fn vanish(&mut self, session: usize) {
         self.rows.retain(|row| !Self::is_own(row, session));
         let client = &mut self.clients[session];
@@ -269,7 +269,7 @@ impl World {
         client.asked = 0;
     }
 
-    /// The locks are released, after the callback.
+    /// Releases the locks, after the callback.
     pub fn release(&mut self, session: usize) {
         let worker = self.worker();
         for segment in &mut self.segments {
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// The server crashes and starts: open transactions are gone, committed rows stay, memory is empty. Workers come
+    /// Crashes and starts the server: open transactions are gone, committed rows stay, memory is empty. Workers come
     /// back and try to end what they have claimed.
     pub fn crash(&mut self, fault: Option<Fault>) {
         self.crashes_left -= 1;
@@ -302,7 +302,7 @@ impl World {
                 self.release(session);
             }
         }
-        // No callback is still to come: the rows can be read.
+        // No callback remains to run, because the rows can be read.
         self.told.settled = self.told.enqueued;
     }
 }
