@@ -64,51 +64,6 @@ fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
 }
 
 #[test]
-fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earlier() {
-    const JOBS: usize = 1200;
-    let (cluster, mut client) = cluster().start_with_database("app");
-    let seed = random::seed("order");
-    create(&mut client, "q", "");
-    // The time at which each job was surely committed.
-    let committed: Mutex<BTreeMap<i64, Instant>> = Mutex::default();
-    let mut claims: Vec<((i32, i64), Instant)> = Vec::new();
-    thread::scope(|scope| {
-        for n in 0..4 {
-            let (cluster, committed) = (&cluster, &committed);
-            scope.spawn(move || {
-                let mut random = Random::new(seed + n);
-                let mut client = cluster.connect_to("app");
-                for _ in 0..JOBS / 4 {
-                    let priority = random.between(-5, 5);
-                    let id: i64 = client.value(&format!("SELECT queue.enqueue('q', priority => {priority})"));
-                    committed.lock().unwrap().insert(id, Instant::now());
-                }
-            });
-        }
-        while claims.len() < JOBS {
-            let before = Instant::now();
-            let rows = client
-                .query("SELECT priority, job_id, queue.complete(id) FROM queue.claim('q', wait => '5 s')", &[])
-                .unwrap();
-            assert_eq!(rows.len(), 1, "seed {seed}: after {} claims", claims.len());
-            claims.push(((rows[0].get(0), rows[0].get(1)), before));
-        }
-    });
-    let committed = committed.into_inner().unwrap();
-    let mut earliest_later: Option<(i32, i64)> = None;
-    for &(rank, before) in claims.iter().rev() {
-        if let Some(later) = earliest_later.filter(|later| *later < rank) {
-            assert!(
-                committed[&later.1] > before,
-                "seed {seed}: {later:?} was there when {rank:?} was claimed, and ranks before it"
-            );
-        }
-        // Only the smallest rank of the later claims is compared: a strict test of most mistakes.
-        earliest_later = Some(earliest_later.map_or(rank, |known| known.min(rank)));
-    }
-}
-
-#[test]
 fn a_deep_backlog_is_shared_by_many_claimers_without_a_gap_or_a_double() {
     let (cluster, mut client) = Cluster::new().conf("max_connections = 60").start_with_database("app");
     create(&mut client, "q", "");

@@ -266,27 +266,6 @@ fn a_delayed_job_that_is_claimed_while_it_falls_due_runs_once() {
     }
 }
 
-#[test]
-fn a_session_that_dies_anywhere_in_a_claim_leaves_its_jobs_to_others() {
-    for point in ["claim.taken", "row.claim.before", "row.claim.after", "claim.done", "commit.begun", "commit.checked"]
-    {
-        let (mut client, q) = queue("max_running => 5");
-        let jobs: Vec<i64> = (0..5).map(|_| client.enqueue(&q)).collect();
-        let mut session = connect();
-        let fault = server().fault_of(session.pid(), point, "terminate");
-        let died = begin(session, format!("SELECT FROM queue.claim('{q}', 5)"));
-        assert_eq!(died.join().unwrap().1, "57P01", "{point}");
-        assert!(fault.release(), "{point}");
-        let mut found = Vec::new();
-        wait::until_true(&format!("all jobs are claimed after {point}"), || {
-            found.extend(claim_all(&mut client, &q));
-            found.len() >= jobs.len()
-        });
-        found.sort_unstable();
-        assert_eq!(found, jobs, "{point}");
-    }
-}
-
 /// REINDEX CONCURRENTLY waits for snapshots from before it has read the table, and for locks on the table. It does not
 /// wait for a call with a younger snapshot and no lock yet.
 #[test]
@@ -325,22 +304,6 @@ fn an_index_that_was_replaced_under_a_call_is_not_used() {
         assert_eq!(client.state(job), "completed", "{is_gone}");
         assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001", "{is_gone}");
         integrity::check(&mut client);
-    }
-}
-
-#[test]
-fn an_end_that_fails_anywhere_leaves_the_attempt_to_its_worker() {
-    for point in ["end.held", "row.outcome.before", "row.outcome.after", "commit.begun", "commit.checked"] {
-        let (mut client, q) = queue("");
-        let job = client.enqueue(&q);
-        let id = client.claim(&q);
-        let mut session = connect();
-        let fault = server().fault_of(session.pid(), point, "error");
-        let (_, code) = begin(session, format!("SELECT queue.complete({id})")).join().unwrap();
-        assert_eq!(code, "58000", "{point}");
-        drop(fault);
-        client.run(&format!("SELECT queue.complete({id})"));
-        assert_eq!(client.state(job), "completed", "{point}");
     }
 }
 

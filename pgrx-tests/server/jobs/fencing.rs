@@ -12,8 +12,8 @@ const ONE: [&str; 5] = [
     "SELECT queue.progress($, '1')",
 ];
 
-/// The verbs for many attempts, one of `queue.end_batch` for each kind of end. They answer for each attempt.
-const MANY: [&str; 9] = [
+/// The verbs for many attempts, one of `queue.end_batch` for each kind of element. They answer for each attempt.
+const MANY: [&str; 10] = [
     "SELECT outcome, reason FROM queue.complete_many(ARRAY[$])",
     "SELECT outcome, reason FROM queue.fail_many(ARRAY[$], 'boom')",
     "SELECT outcome, reason FROM queue.release_many(ARRAY[$])",
@@ -28,6 +28,8 @@ const MANY: [&str; 9] = [
         json_build_object('id', $))))",
     "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('suspend', \
         json_build_object('id', $, 'until', 'epoch'))))",
+    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('extend', \
+        json_build_object('id', $))))",
 ];
 
 /// The verbs for one job and for many jobs.

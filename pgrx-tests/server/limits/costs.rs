@@ -1,6 +1,6 @@
 //! Costs: jobs count for the rates of their queue by a number in their headers or payload.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use super::gates::{claim, forget_claim};
 use crate::shared::*;
@@ -172,46 +172,6 @@ fn jobs_that_wait_follow_an_alter_of_their_cost() {
     assert!(start(&mut client, &queue).is_empty());
     client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 12, reset => '{{rate_cost}}')"));
     assert_eq!(start(&mut client, &queue), [4, 4]);
-}
-
-#[test]
-fn costs_hold_from_the_first_claim_after_a_crash() {
-    let (cluster, mut client) =
-        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
-    create(&mut client, "q", &format!("rate_limit => 100, retention => '0', {TOKENS}"));
-    create(&mut client, "g", &format!("rate_limit_per_group => 100, retention => '0', {TOKENS}"));
-    create(&mut client, "churn", "retention => '0'");
-    fill(&mut client, "q", None, &[40, 45, 20, 20]);
-    fill(&mut client, "g", Some("a"), &[40, 45, 20, 20]);
-    let (of_queue, of_group) = (claim(&mut client, "q", 100), claim(&mut client, "g", 100));
-    assert_eq!((of_queue.len(), of_group.len()), (2, 2));
-    client.run(&format!("SELECT queue.complete_many(ARRAY{of_queue:?}::bigint[])"));
-    client.run(&format!("SELECT queue.complete({})", of_group[0]));
-    for round in 0..3 {
-        if round == 1 {
-            forget_claim(&mut client, of_queue[0]);
-            let known = "SELECT sum(claimed)::bigint FROM queue_internal.group_start";
-            assert_eq!(client.value::<i64>(known), 40 + 45 + 40);
-        }
-        drop(client);
-        if round < 2 {
-            cluster.restart_killed();
-        } else {
-            cluster.restart();
-        }
-        client = cluster.connect();
-        assert!(claim(&mut client, "q", 100).is_empty() && claim(&mut client, "g", 100).is_empty());
-    }
-    // What runs has its cost.
-    client.run(&format!("SELECT queue.charge({}, 45)", of_group[1]));
-    assert!(claim(&mut client, "g", 100).is_empty());
-    for queue in ["q", "g"] {
-        let option = if queue == "q" { "rate_limit" } else { "rate_limit_per_group" };
-        client.run(&format!("SELECT queue.alter('{queue}', {option} => 104)"));
-        assert!(claim(&mut client, queue, 100).is_empty());
-        client.run(&format!("SELECT queue.alter('{queue}', {option} => 105)"));
-        assert_eq!(claim(&mut client, queue, 100).len(), 1);
-    }
 }
 
 /// Groups with equal weights start as many jobs each, although jobs that do not fit go back.

@@ -105,49 +105,6 @@ fn a_purge_needs_room_for_one_job_only() {
 }
 
 #[test]
-fn many_claimers_with_tiny_memory_get_every_job_once() {
-    let (cluster, mut client) =
-        Cluster::with(&["pg_queue.max_ready = 4", "pg_queue.max_running = 12", "pg_queue.max_lanes = 2"])
-            .start_with_database("app");
-    let queues = ["a", "b", "c"];
-    for queue in queues {
-        create(&mut client, queue, "");
-        client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill(jsonb '1', ARRAY[300]))"));
-    }
-    let done = Mutex::new(Vec::new());
-    let seed = random::seed("many claimers");
-    thread::scope(|scope| {
-        for n in 0..6 {
-            let (cluster, done) = (&cluster, &done);
-            scope.spawn(move || {
-                let mut random = Random::new(seed + n);
-                let mut client = cluster.connect_to("app");
-                let mut empty = 0;
-                while empty < 20 {
-                    let queue = random.one_of(&queues);
-                    let most = random.between(1, 5);
-                    let sql = format!("SELECT job_id, queue.complete(id) FROM queue.claim('{queue}', {most})");
-                    match client.query(&sql, &[]) {
-                        Ok(rows) if rows.is_empty() => empty += 1,
-                        Ok(rows) => {
-                            empty = 0;
-                            done.lock().unwrap().extend(rows.iter().map(|row| row.get::<_, i64>(0)));
-                        }
-                        // All lanes or all of `running` are in use at this moment.
-                        Err(e) => assert_eq!(error::code(&e), "53400", "seed {seed}: {e:?}"),
-                    }
-                }
-            });
-        }
-    });
-    let done = done.into_inner().unwrap();
-    let once: BTreeSet<i64> = done.iter().copied().collect();
-    assert_eq!(once.len(), done.len(), "seed {seed}: a job was done twice");
-    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state <> 'completed'"), 0, "seed {seed}");
-    assert_eq!(done.len(), 900, "seed {seed}");
-}
-
-#[test]
 fn jobs_that_run_beyond_memory_after_a_restart_with_smaller_limits_are_not_forgotten() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     create(&mut client, "q", "lease => '1 s'");
