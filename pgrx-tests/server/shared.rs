@@ -13,6 +13,7 @@ pub use std::time::{Duration, Instant};
 
 use postgres::types::FromSqlOwned;
 pub use postgres::{Client, NoTls};
+use queue_tests::installation::run;
 pub use queue_tests::random::{self, Random};
 pub use queue_tests::sql::{Failure, Sql, retry_dead, wait_asleep, wait_blocked};
 pub use queue_tests::{Cluster, Fault, StopAtEnd, error, integrity, wait};
@@ -101,6 +102,29 @@ impl Drop for Database {
             let _ = client.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
         }
     }
+}
+
+/// For how many seconds the lease of this attempt still lasts, by memory.
+pub fn lease_left(client: &mut Client, id: i64) -> f64 {
+    client
+        .value(&format!("SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"))
+}
+
+/// For how many seconds the lease of this running job still lasts, by the view.
+pub fn lease_left_of_job(client: &mut Client, job_id: i64) -> f64 {
+    client.value(&format!(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
+    ))
+}
+
+/// Dumps this database, and restores it into database `copy` of the same server. Returns a connection to the copy,
+/// which is dormant at first.
+pub fn restore_copy(cluster: &Cluster, database: &str) -> Client {
+    let file = cluster.dir().join("dump").display().to_string();
+    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, database]));
+    cluster.connect().run("CREATE DATABASE copy TEMPLATE template0");
+    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    cluster.connect_to("copy")
 }
 
 /// Runs a statement in this session. Returns when the session sleeps. The thread returns the rows' first column.

@@ -1,7 +1,5 @@
 //! Jobs with predecessors survive failures: many deaths, processes that end in the middle, a dump and its restore.
 
-use queue_tests::installation::run;
-
 use crate::shared::*;
 use crate::storage::segments;
 
@@ -125,13 +123,9 @@ fn a_dump_takes_held_jobs_along() {
     // A successor that no process has served when the dump is taken.
     let served_there = after(&mut client, &jobs[..1], "completed");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    let file = cluster.dir().join("dump").display().to_string();
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2) AS c ORDER BY job_id");
     client.run(&format!("SELECT queue.release({}), queue.fail({}, 'no')", ids[0], ids[1]));
-    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
-    client.run("CREATE DATABASE copy TEMPLATE template0");
-    let mut copy = cluster.connect_to("copy");
-    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    let mut copy = restore_copy(&cluster, "app");
     copy.run("ALTER DATABASE copy RESET pg_queue.worker");
     wait::until_true("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok());
     wait_for(&mut copy, served_there, "ready");

@@ -501,13 +501,8 @@ fn attempts_are_extended_beside_others_that_end() {
         extend(gone, ""),
     ];
     assert_eq!(outcomes(&mut client, &ends), ["extended", "extended", "cancelling", "completed", "lost"]);
-    let left = |client: &mut Client, id: i64| -> f64 {
-        client.value(&format!(
-            "SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"
-        ))
-    };
-    assert!(left(&mut client, plain) <= 10.0);
-    assert!((3_000.0..=3_600.0).contains(&left(&mut client, longer)));
+    assert!(lease_left(&mut client, plain) <= 10.0);
+    assert!((3_000.0..=3_600.0).contains(&lease_left(&mut client, longer)));
     // An invalid lease refuses this attempt and no other.
     let ends = [
         extend(plain, r#", "lease": "soon""#),
@@ -515,7 +510,7 @@ fn attempts_are_extended_beside_others_that_end() {
         (cancelled, format!(r#"{{"release": {{"id": {cancelled}}}}}"#)),
     ];
     assert_eq!(outcomes(&mut client, &ends), ["refused", "refused", "cancelled"]);
-    assert!((3_000.0..=3_600.0).contains(&left(&mut client, longer)));
+    assert!((3_000.0..=3_600.0).contains(&lease_left(&mut client, longer)));
     for wrong in [r#"{"extend": {"id": 31}}"#, r#"{"extend": {"id": 16, "until": "now"}}"#, r#"{"extend": 16}"#] {
         client.refused(&format!("SELECT queue.end_batch('[{wrong}]')"), "22023");
     }

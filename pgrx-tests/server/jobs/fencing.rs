@@ -150,9 +150,7 @@ fn between_its_deadline_and_its_timeout_an_attempt_can_still_end() {
     ] {
         client.enqueue("q");
         let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
-        wait::until_true("the lease is over", || {
-            client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()"))
-        });
+        wait::until_true("the lease is over", || lease_left(&mut client, id) < 0.0);
         assert_eq!(client.count(&with(verb, id)), 1, "{verb}");
         client.run("SELECT FROM queue.maintain()");
         let found = client.value::<String>(&format!("SELECT state FROM queue.attempts WHERE id = {id}"));

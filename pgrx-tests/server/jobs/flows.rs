@@ -459,33 +459,6 @@ pub fn reclaim(client: &mut Client, turns: i64) {
 }
 
 #[test]
-fn members_end_side_by_side_and_their_flow_is_released_once() {
-    const ROUNDS: usize = 20;
-    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
-    create(&mut client, "f", "lease => '1 hour'");
-    for round in 0..ROUNDS {
-        let (flow, jobs) = flow_of(&mut client, "runs => true", 8);
-        let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 8)");
-        assert_eq!(ids.len(), jobs.len());
-        thread::scope(|scope| {
-            for (n, id) in ids.into_iter().enumerate() {
-                let mut client = database.connect();
-                scope.spawn(move || {
-                    if (n + round) % 4 == 0 {
-                        client.run(&format!("BEGIN; SELECT queue.complete({id}); ROLLBACK"));
-                    }
-                    client.run(&format!("SELECT queue.complete({id})"));
-                });
-            }
-        });
-        wait::until_true("the flow is released", || client.state(flow) == "ready");
-        // A commit is visible a moment before memory knows its jobs.
-        assert_eq!(client.count("SELECT FROM queue.claim('f', 10, wait => '10 s')"), 1);
-        assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 0);
-    }
-}
-
-#[test]
 fn a_dead_member_holds_its_flow_up_while_it_is_being_copied_to_history() {
     let cluster = cluster(&["pg_queue.segment_age = 3600"]);
     let mut client = cluster.connect();

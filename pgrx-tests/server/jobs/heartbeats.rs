@@ -10,9 +10,7 @@ fn a_heartbeat_after_the_deadline_keeps_the_attempt() {
     client.run("SELECT queue.create('q')");
     client.enqueue("q");
     let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
-    wait::until_true("the lease is over", || {
-        client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()"))
-    });
+    wait::until_true("the lease is over", || lease_left(&mut client, id) < 0.0);
     let left: f64 = client.value(&format!(
         "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.extend({id}, '1 hour')"
     ));
@@ -27,9 +25,7 @@ fn a_heartbeat_stays_when_its_transaction_is_rolled_back() {
     client.enqueue(&q);
     let id = client.claim(&q);
     client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 day'); ROLLBACK"));
-    let left: f64 = client.value(&format!(
-        "SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"
-    ));
+    let left = lease_left(&mut client, id);
     assert!((86_390.0..=86_400.0).contains(&left), "{left}");
 }
 

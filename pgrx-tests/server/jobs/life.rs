@@ -40,9 +40,7 @@ fn a_job_is_claimed_run_and_completed() {
     assert!(text.starts_with(&start), "{text}");
     let running = look(&mut client, job, "state, worker, claimed_at IS NULL, finished_at, lease_expires_at IS NULL");
     assert_eq!(running, "(running,w1,f,,f)");
-    let left: f64 = client.value(&format!(
-        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job})"
-    ));
+    let left = lease_left_of_job(&mut client, job);
     assert!((290.0..=300.0).contains(&left), "the lease of 5 minutes: {left}");
 
     client.run(&format!("SELECT queue.complete({id}, '{{\"sent\": true}}')"));
@@ -167,26 +165,21 @@ fn the_worker_can_say_when_to_retry() {
 fn the_job_s_own_limits_win_over_the_queue_s() {
     let (mut client, q) = queue("max_attempts => 9, lease => '1 hour', backoff_base => '0'");
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', max_attempts => 2, lease => '10 min')"));
-    let lease = |client: &mut Client, id: i64| -> f64 {
-        client.value(&format!(
-            "SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"
-        ))
-    };
     let near = |left: f64, seconds: f64| (seconds - 20.0..=seconds).contains(&left);
     let id = client.claim(&q);
-    assert!(near(lease(&mut client, id), 600.0));
+    assert!(near(lease_left(&mut client, id), 600.0));
     // An extension without a length has the length of the claim.
     client.run(&format!("SELECT queue.extend({id}, '2 hours')"));
-    assert!(near(lease(&mut client, id), 7200.0));
+    assert!(near(lease_left(&mut client, id), 7200.0));
     client.run(&format!("SELECT queue.fail({id}, 'boom')"));
     // The claim's own lease has precedence over both, and the next attempt does not keep it.
     let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}', lease => '30 min')"));
-    assert!(near(lease(&mut client, id), 1800.0));
+    assert!(near(lease_left(&mut client, id), 1800.0));
     assert!(client.value::<bool>(&format!("SELECT queue.fail({id}, 'boom') IS NULL")));
     assert_eq!(look(&mut client, job, "state, attempt, max_attempts"), "(dead,2,2)");
     client.enqueue(&q);
     let id = client.claim(&q);
-    assert!(near(lease(&mut client, id), 3600.0));
+    assert!(near(lease_left(&mut client, id), 3600.0));
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`. The log shows that they hold at every instant.
 
-use queue_tests::installation::run;
-
 use crate::shared::*;
 
 fn fill(client: &mut Client, queue: &str, jobs: usize) {
@@ -446,11 +444,7 @@ fn a_rate_holds_over_a_restore_in_which_a_worker_asks_for_jobs() {
     create(&mut client, "q", "rate_limit => 5, rate_period => '1 day', lease => '1 hour'");
     fill(&mut client, "q", 20);
     assert_eq!(claim(&mut client, "q", 10).len(), 5);
-    let file = cluster.dir().join("dump").display().to_string();
-    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
-    client.run("CREATE DATABASE copy TEMPLATE template0");
-    let mut copy = cluster.connect_to("copy");
-    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    let mut copy = restore_copy(&cluster, "app");
     assert!(copy.column::<i64>("SELECT id FROM queue.claim('q', 10)").is_empty());
     wait::until_true("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok());
     assert!(claim(&mut copy, "q", 10).is_empty());
