@@ -4,15 +4,11 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::shared::*;
 
-/// A server for many sessions, with little memory for ready jobs. It is not started.
-fn cluster() -> Cluster {
-    Cluster::with(&["max_connections = 60", "pg_queue.max_ready = 64"])
-}
-
 #[test]
 fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
     const JOBS: usize = 1500;
-    let (cluster, mut client) = cluster().start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["max_connections = 60", "pg_queue.max_ready = 64"]).start_with_database("app");
     let seed = random::seed("wake-ups");
     create(&mut client, "q", "");
     let done = AtomicUsize::new(0);
@@ -150,16 +146,15 @@ fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() 
 
 #[test]
 fn waiting_workers_are_woken_when_a_purge_is_rolled_back() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     let job_id = client.enqueue("q");
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 1);
-    let mut sleeper = cluster.connect_to("app");
+    let mut sleeper = database.connect();
     let pid = sleeper.pid();
     let start = Instant::now();
     let thread = thread::spawn(move || sleeper.column::<i64>("SELECT job_id FROM queue.claim('q', wait => '10 s')"));
-    wait_asleep(&mut cluster.connect_to("app"), pid);
+    wait_asleep(&mut database.connect(), pid);
     client.run("ROLLBACK");
     assert_eq!(thread.join().unwrap(), [job_id]);
     assert!(start.elapsed() < Duration::from_secs(8), "it slept to its end");
@@ -167,14 +162,13 @@ fn waiting_workers_are_woken_when_a_purge_is_rolled_back() {
 
 #[test]
 fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_meanwhile_is_still_open() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     for _ in 0..3 {
         client.enqueue("q");
     }
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 3);
-    let mut early = cluster.connect_to("app");
+    let mut early = database.connect();
     early.run("BEGIN");
     assert_eq!(early.count("SELECT FROM queue.claim('q', 3)"), 0);
     client.run("ROLLBACK");
@@ -185,9 +179,8 @@ fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_me
 
 #[test]
 fn a_job_whose_cancelling_commits_after_its_claim_was_rolled_back_is_cancelled() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
-    let mut worker = cluster.connect_to("app");
+    let (database, mut client) = Database::new().with_queue("q", "");
+    let mut worker = database.connect();
     let job_id = client.enqueue("q");
     worker.run("BEGIN");
     worker.claim("q");
@@ -209,9 +202,8 @@ const GO_ON: [&str; 4] = [
 
 #[test]
 fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_before_the_commit() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "stages => '{a, b}'");
-    let mut worker = cluster.connect_to("app");
+    let (database, mut client) = Database::new().with_queue("q", "stages => '{a, b}'");
+    let mut worker = database.connect();
     for how in GO_ON.map(Some).into_iter().chain([None]) {
         // The end commits before the request, after it, or the job runs again before it.
         for order in ["before", "after", "again"] {
@@ -250,9 +242,8 @@ fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_befor
 
 #[test]
 fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
-    let mut worker = cluster.connect_to("app");
+    let (database, mut client) = Database::new().with_queue("q", "");
+    let mut worker = database.connect();
     let enqueue = "SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'rerun')";
     let job_id: i64 = client.value(enqueue);
     let id = worker.claim("q");
@@ -269,8 +260,7 @@ fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
 
 #[test]
 fn limits_altered_under_work_stop_nobody() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "strict_order => true, max_running_per_group => 1");
+    let (database, mut client) = Database::new().with_queue("q", "strict_order => true, max_running_per_group => 1");
     client.run(
         "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n % 8)) \
             FROM generate_series(1, 3000) AS n))",
@@ -279,7 +269,7 @@ fn limits_altered_under_work_stop_nobody() {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let mut worker = cluster.connect_to("app");
+                let mut worker = database.connect();
                 // A statement that never ends fails here.
                 worker.run("SET statement_timeout = '30 s'");
                 while !is_over.load(Ordering::Relaxed) {
@@ -301,16 +291,15 @@ fn limits_altered_under_work_stop_nobody() {
 
 #[test]
 fn limits_that_are_not_committed_are_nobody_elses() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "max_running => 10");
+    let (database, mut client) = Database::new().with_queue("q", "max_running => 10");
     client.enqueue("q");
     client.claim("q");
-    let mut sleeper = cluster.connect_to("app");
+    let mut sleeper = database.connect();
     let pid = sleeper.pid();
     thread::scope(|scope| {
         let woken = scope.spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '60 s')"));
         wait_asleep(&mut client, pid);
-        let mut other = cluster.connect_to("app");
+        let mut other = database.connect();
         other.run("BEGIN; SELECT queue.alter('q', max_running => 1)");
         let refused = other.failure("SELECT FROM queue.claim('q')");
         assert_eq!((refused.code.as_str(), refused.hint.as_str()), ("55000", "Claim in another transaction."));
@@ -323,10 +312,8 @@ fn limits_that_are_not_committed_are_nobody_elses() {
 
 #[test]
 fn a_notify_that_was_rolled_back_is_sent_again() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    client.switch_worker_off();
-    create(&mut client, "q", "notify => true");
-    let mut listener = cluster.connect_to("app");
+    let (database, mut client) = Database::without_worker().with_queue("q", "notify => true");
+    let mut listener = database.connect();
     listener.run("LISTEN pg_queue");
     client.enqueue("q");
     client.run("BEGIN; SELECT FROM queue.maintain(); ROLLBACK");
