@@ -24,10 +24,6 @@ fn hint(failure: &postgres::Error) -> String {
     failure.as_db_error().and_then(|e| e.hint()).unwrap_or_default().to_owned()
 }
 
-fn detail(failure: &postgres::Error) -> String {
-    failure.as_db_error().and_then(|e| e.detail()).unwrap_or_default().to_owned()
-}
-
 #[test]
 fn a_role_without_grants_is_told_what_to_grant() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
@@ -55,50 +51,6 @@ fn a_role_without_grants_is_told_what_to_grant() {
     client.run("SELECT queue.grant('mail', 'app_user', 'produce')");
     let mut other = cluster.connect_to("app");
     other.run("SET ROLE app_user; SELECT queue.enqueue('mail')");
-}
-
-#[test]
-fn what_was_given_is_in_the_error() {
-    let (mut client, q) = queue("");
-    client.run(&format!("SELECT queue.enqueue('{q}')"));
-    let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}')"));
-    for (sql, given) in [
-        (format!("SELECT queue.enqueue('{q}', delay => '-7 s')"), "It is -00:00:07."),
-        (format!("SELECT queue.enqueue('{q}', lease => '20 years')"), "It is 20 years."),
-        (format!("SELECT queue.fail({id}, 'x', retry_in => '-2 days')"), "It is -2 days."),
-        (format!("SELECT queue.release({id}, '-1 s')"), "It is -00:00:01."),
-        (format!("SELECT queue.extend({id}, '0')"), "It is 00:00:00."),
-        (format!("SELECT id FROM queue.claim('{q}', wait => '-3 s')"), "It is -00:00:03."),
-        (format!("SELECT id FROM queue.claim('{q}', lease => '0')"), "It is 00:00:00."),
-        (format!("CALL queue.wait('{q}', '-1 min')"), "It is -00:01:00."),
-        (format!("SELECT queue.alter('{q}', rate_period => '0')"), "It is 00:00:00."),
-        (format!("SELECT queue.alter('{q}', backoff_base => '-1 s')"), "It is -00:00:01."),
-        (format!("SELECT queue.alter('{q}', backoff_jitter => 2)"), "It is 2."),
-        (format!("SELECT queue.alter('{q}', retention => '-2 s')"), "It is -00:00:02."),
-        (format!("SELECT queue.alter('{q}', lease => '-1 s')"), "It is -00:00:01."),
-    ] {
-        let failure = client.batch_execute(&sql).unwrap_err();
-        assert_eq!((error::code(&failure), detail(&failure).as_str()), ("22023", given), "{sql}");
-    }
-}
-
-#[test]
-fn what_says_what_becomes_of_a_duplicate_needs_a_key() {
-    let (mut client, q) = queue("");
-    for way in ["replace", "rerun", "error"] {
-        for sql in [
-            format!("SELECT queue.enqueue('{q}', on_duplicate => '{way}')"),
-            format!("SELECT count(*) FROM queue.enqueue_batch('{q}', '[{{\"on_duplicate\": \"{way}\"}}]')"),
-        ] {
-            let failure = client.batch_execute(&sql).unwrap_err();
-            assert_eq!(error::code(&failure), "22023", "{sql}");
-            assert!(failure.as_db_error().unwrap().message().ends_with("on_duplicate needs a unique_key"));
-        }
-    }
-    // The default value, explicit or not.
-    client.run(&format!(
-        "SELECT queue.enqueue('{q}', on_duplicate => 'skip'), queue.enqueue('{q}', on_duplicate => NULL)"
-    ));
 }
 
 #[test]
@@ -159,19 +111,4 @@ fn a_queue_that_is_not_there_is_not_dropped() {
     let failure = client.batch_execute("SELECT queue.drop('there', if_exists => true)").unwrap_err();
     assert_eq!(error::code(&failure), "42501");
     client.run("RESET ROLE; DROP OWNED BY no_manager_of_queues; DROP ROLE no_manager_of_queues");
-}
-
-/// A plain number, given as an id.
-#[test]
-fn a_number_is_not_called_an_id() {
-    let (mut client, _) = queue("");
-    for (sql, message) in [
-        ("SELECT queue.complete(7)", "7 is not the id of an attempt"),
-        ("SELECT queue.cancel(7)", "7 is not the id of a job"),
-        ("SELECT queue.complete(15)", "15 is not the id of an attempt"),
-        ("SELECT queue.cancel(1)", "1 is not the id of a job"),
-    ] {
-        let failure = client.batch_execute(sql).unwrap_err();
-        assert_eq!((error::code(&failure), failure.as_db_error().unwrap().message()), ("22023", message));
-    }
 }
