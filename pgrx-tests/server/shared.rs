@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 pub use std::sync::atomic::{AtomicBool, Ordering};
 pub use std::sync::{Barrier, Mutex};
 pub use std::thread;
-use std::thread::JoinHandle;
+pub use std::thread::JoinHandle;
 pub use std::time::{Duration, Instant};
 
 use postgres::types::FromSqlOwned;
@@ -131,11 +131,25 @@ pub fn restore_copy(cluster: &Cluster, database: &str) -> Client {
 pub fn asleep<T: FromSqlOwned + Send + 'static>(
     observer: &mut Client,
     mut session: Client,
-    sql: String,
+    sql: impl Into<String>,
 ) -> JoinHandle<Vec<T>> {
-    let pid = session.pid();
+    let (pid, sql) = (session.pid(), sql.into());
     let running = thread::spawn(move || session.column(&sql));
     wait_asleep(observer, pid);
+    running
+}
+
+/// Runs a statement in this session. Returns when it waits for another transaction. The thread returns the first row's
+/// value, or the failure.
+pub fn blocked<T: FromSqlOwned + Send + 'static>(
+    observer: &mut Client,
+    mut session: Client,
+    sql: impl Into<String>,
+) -> JoinHandle<Result<T, Failure>> {
+    let (pid, sql) = (session.pid(), sql.into());
+    let running =
+        thread::spawn(move || session.query_one(&sql, &[]).map(|row| row.get(0)).map_err(|e| Failure::from(&e)));
+    wait_blocked(observer, pid);
     running
 }
 

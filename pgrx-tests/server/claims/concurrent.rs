@@ -150,11 +150,9 @@ fn waiting_workers_are_woken_when_a_purge_is_rolled_back() {
     let job_id = client.enqueue("q");
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 1);
-    let mut sleeper = database.connect();
-    let pid = sleeper.pid();
     let start = Instant::now();
-    let thread = thread::spawn(move || sleeper.column::<i64>("SELECT job_id FROM queue.claim('q', wait => '10 s')"));
-    wait_asleep(&mut database.connect(), pid);
+    let sql = "SELECT job_id FROM queue.claim('q', wait => '10 s')";
+    let thread = asleep::<i64>(&mut database.connect(), database.connect(), sql);
     client.run("ROLLBACK");
     assert_eq!(thread.join().unwrap(), [job_id]);
     assert!(start.elapsed() < Duration::from_secs(8), "it slept to its end");
@@ -294,20 +292,16 @@ fn limits_that_are_not_committed_are_nobody_elses() {
     let (database, mut client) = Database::new().with_queue("q", "max_running => 10");
     client.enqueue("q");
     client.claim("q");
-    let mut sleeper = database.connect();
-    let pid = sleeper.pid();
-    thread::scope(|scope| {
-        let woken = scope.spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '60 s')"));
-        wait_asleep(&mut client, pid);
-        let mut other = database.connect();
-        other.run("BEGIN; SELECT queue.alter('q', max_running => 1)");
-        let refused = other.failure("SELECT FROM queue.claim('q')");
-        assert_eq!((refused.code.as_str(), refused.hint.as_str()), ("55000", "Claim in another transaction."));
-        other.run("ROLLBACK");
-        other.run("BEGIN; SELECT queue.alter('q', max_attempts => 3); SELECT FROM queue.claim('q'); ROLLBACK");
-        client.enqueue("q");
-        assert_eq!(woken.join().unwrap(), 1);
-    });
+    let sql = "SELECT id FROM queue.claim('q', wait => '60 s')";
+    let sleeper = asleep::<i64>(&mut client, database.connect(), sql);
+    let mut other = database.connect();
+    other.run("BEGIN; SELECT queue.alter('q', max_running => 1)");
+    let refused = other.failure("SELECT FROM queue.claim('q')");
+    assert_eq!((refused.code.as_str(), refused.hint.as_str()), ("55000", "Claim in another transaction."));
+    other.run("ROLLBACK");
+    other.run("BEGIN; SELECT queue.alter('q', max_attempts => 3); SELECT FROM queue.claim('q'); ROLLBACK");
+    client.enqueue("q");
+    assert_eq!(sleeper.join().unwrap().len(), 1);
 }
 
 #[test]

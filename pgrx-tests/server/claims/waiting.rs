@@ -1,7 +1,5 @@
 //! Claims that sleep: what wakes them, what ends them, where they refuse to sleep; `CALL queue.wait`.
 
-use std::thread::JoinHandle;
-
 use crate::shared::{self, *};
 
 /// A session that sleeps in a statement. Its answer is the first column of the rows.
@@ -473,14 +471,9 @@ fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         let waits = format!("CALL queue.wait('{q}', '5 s')");
         // A session that slept before, and a session that comes later.
-        let mut other = connect();
-        let pid = other.value("SELECT pg_backend_pid()");
-        std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| other.value::<bool>(&waits));
-            wait_asleep(&mut client, pid);
-            client.run(&format!("SELECT queue.alter('{q}', {lifted})"));
-            assert!(sleeper.join().unwrap(), "{options}, {lifted}: it sleeps on");
-        });
+        let sleeper = asleep::<bool>(&mut client, connect(), waits.as_str());
+        client.run(&format!("SELECT queue.alter('{q}', {lifted})"));
+        assert_eq!(sleeper.join().unwrap(), [true], "{options}, {lifted}: it sleeps on");
         assert!(client.value::<bool>(&waits), "{options}, {lifted}");
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 1, "{options}, {lifted}");
     }

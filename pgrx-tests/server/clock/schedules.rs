@@ -508,13 +508,9 @@ fn a_schedule_that_somebody_makes_meanwhile_is_not_replaced_without_asking() {
     first.run("BEGIN; SELECT queue.schedule('x', 'q1', every => '1 hour')");
     let mut second = database.connect();
     second.run("SET ROLE manager_of_q2");
-    let pid = second.value("SELECT pg_backend_pid()");
-    std::thread::scope(|scope| {
-        let refused = scope.spawn(move || second.failure("SELECT queue.schedule('x', 'q2', every => '1 hour')"));
-        wait_blocked(&mut client, pid);
-        first.run("COMMIT");
-        assert_eq!(refused.join().unwrap().code, "42501");
-    });
+    let refused = blocked::<i64>(&mut client, second, "SELECT queue.schedule('x', 'q2', every => '1 hour')");
+    first.run("COMMIT");
+    assert_eq!(refused.join().unwrap().unwrap_err().code, "42501");
     assert_eq!(client.value::<String>("SELECT queue_name FROM queue.schedules"), "q1");
     client.run("DROP OWNED BY manager_of_q2; DROP ROLE manager_of_q2");
 }

@@ -249,12 +249,8 @@ fn jobs_of_prepared_transactions_appear_when_those_commit_also_after_a_crash() {
 
     let mut client = kill(&cluster);
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "the others are still not there");
-    let mut sleeper = cluster.connect_to("app");
-    let pid = sleeper.pid();
-    let thread = thread::spawn(move || {
-        sleeper.column::<String>("SELECT payload ->> 'of' FROM queue.claim('q', 10, wait => '10 s')")
-    });
-    wait_asleep(&mut client, pid);
+    let sql = "SELECT payload ->> 'of' FROM queue.claim('q', 10, wait => '10 s')";
+    let thread = asleep::<String>(&mut client, cluster.connect_to("app"), sql);
     let start = Instant::now();
     client.run("ROLLBACK PREPARED 'no'");
     client.run("COMMIT PREPARED 'yes'");

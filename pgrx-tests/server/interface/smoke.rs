@@ -4,7 +4,8 @@ use crate::shared::*;
 
 #[test]
 fn the_extension_can_be_created_and_dropped() {
-    let (_cluster, mut client) = Cluster::new().start_with_database("app");
+    let database = Database::new();
+    let mut client = database.connect();
     let installed = "SELECT FROM pg_extension WHERE extname = 'pg_queue'";
     assert_eq!(client.query(installed, &[]).unwrap().len(), 1);
 

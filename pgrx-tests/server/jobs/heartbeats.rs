@@ -94,9 +94,8 @@ fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_
 
 #[test]
 fn what_a_heartbeat_in_the_last_moment_says_is_so() {
-    let (_cluster, mut client) = Cluster::new().start_with_database("app");
     // A long lease, so that no heartbeat has to note anything.
-    create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
+    let (_database, mut client) = Database::new().with_queue("q", "lease => '1 hour', max_attempts => 1");
     for _ in 0..40 {
         client.run("SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 200)))");
         let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 200)");

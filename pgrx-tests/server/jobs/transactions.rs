@@ -407,14 +407,10 @@ fn prepared_jobs_can_be_claimed_once_they_are_committed() {
     ];
     for (n, enqueue) in kinds.iter().enumerate() {
         for end in ["ROLLBACK", "COMMIT"] {
-            let mut waiter = connect();
-            let pid = waiter.pid();
+            let mut session = connect();
+            session.run("SET pg_queue.max_wait = '1min'");
             let sql = format!("SELECT job_id FROM queue.claim('{q}', wait => '1 minute')");
-            let thread = std::thread::spawn(move || {
-                waiter.run("SET pg_queue.max_wait = '1min'");
-                waiter.column::<i64>(&sql)
-            });
-            crate::shared::wait_asleep(&mut client, pid);
+            let thread = asleep::<i64>(&mut client, session, sql);
             client.run("BEGIN");
             let job: i64 = client.value(enqueue);
             client.run(&format!("PREPARE TRANSACTION '{q}_{n}'"));

@@ -16,6 +16,11 @@ fn fill(client: &mut Client, queue: &str, group: Option<&str>, costs: &[i64]) ->
     client.column(&format!("SELECT {enqueue} FROM {jobs} ORDER BY n"))
 }
 
+/// A session that sleeps until it can claim a job.
+fn sleeper(client: &mut Client, queue: &str) -> JoinHandle<Vec<i64>> {
+    asleep(client, connect(), format!("SELECT id FROM queue.claim('{queue}', wait => '60 s')"))
+}
+
 /// The costs of the claimed jobs.
 fn start(client: &mut Client, queue: &str) -> Vec<i64> {
     let tokens = "(headers ->> 'tokens')::float8::bigint";
@@ -105,16 +110,10 @@ fn a_worker_says_what_it_has_used() {
     fill(&mut client, &queue, None, &[60, 60, 30, 20]);
     let first = claim(&mut client, &queue, 1)[0];
     assert!(start(&mut client, &queue).is_empty());
-    thread::scope(|scope| {
-        let mut sleeper = connect();
-        let pid = sleeper.pid();
-        let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
-        let sleeping = scope.spawn(move || sleeper.count(&asked));
-        wait_asleep(&mut client, pid);
-        // It has used less, which a rollback does not undo.
-        client.run(&format!("BEGIN; SELECT queue.charge({first}, 10); ROLLBACK"));
-        assert_eq!(sleeping.join().unwrap(), 1);
-    });
+    let sleeper = sleeper(&mut client, &queue);
+    // It has used less, which a rollback does not undo.
+    client.run(&format!("BEGIN; SELECT queue.charge({first}, 10); ROLLBACK"));
+    assert_eq!(sleeper.join().unwrap().len(), 1);
     assert_eq!(start(&mut client, &queue), [30]);
     // It has used more, even beyond the limit.
     client.run(&format!("SELECT queue.charge({first}, 25)"));
@@ -281,22 +280,16 @@ fn a_dear_job_that_goes_lets_others_start() {
             let ids = fill(&mut client, &queue, group, &[50, 80]);
             assert_eq!(start(&mut client, &queue), [50]);
             assert!(start(&mut client, &queue).is_empty());
-            let mut sleeper = connect();
-            let pid = sleeper.pid();
-            let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
             if !goes.contains("purge") {
                 fill(&mut client, &queue, group, &[10]);
             }
             let goes = goes.replace("{id}", &ids[1].to_string()).replace("{queue}", &queue);
-            thread::scope(|scope| {
-                let sleeping = scope.spawn(move || sleeper.count(&asked));
-                wait_asleep(&mut client, pid);
-                client.run(&format!("SELECT {goes}"));
-                if goes.contains("purge") {
-                    fill(&mut client, &queue, group, &[10]);
-                }
-                assert_eq!(sleeping.join().unwrap(), 1, "{goes}");
-            });
+            let sleeper = sleeper(&mut client, &queue);
+            client.run(&format!("SELECT {goes}"));
+            if goes.contains("purge") {
+                fill(&mut client, &queue, group, &[10]);
+            }
+            assert_eq!(sleeper.join().unwrap().len(), 1, "{goes}");
         }
     }
 }
@@ -308,16 +301,10 @@ fn what_a_claim_corrects_before_its_commit_wakes_a_sleeper() {
         fill(&mut client, &queue, group, &[100, 50]);
         client.run("BEGIN");
         let id = claim(&mut client, &queue, 1)[0];
-        let mut sleeper = connect();
-        let pid = sleeper.pid();
-        let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
-        thread::scope(|scope| {
-            let sleeping = scope.spawn(move || sleeper.count(&asked));
-            wait_asleep(&mut connect(), pid);
-            client.run(&format!("SELECT queue.charge({id}, 10)"));
-            client.run("COMMIT");
-            assert_eq!(sleeping.join().unwrap(), 1);
-        });
+        let sleeper = sleeper(&mut connect(), &queue);
+        client.run(&format!("SELECT queue.charge({id}, 10)"));
+        client.run("COMMIT");
+        assert_eq!(sleeper.join().unwrap().len(), 1);
     }
 }
 

@@ -393,31 +393,22 @@ fn the_first_claim_after_a_start_waits_as_any() {
     create(&mut client, "q", "rate_limit => 100, rate_period => '1 hour'");
     cluster.restart();
     let mut client = cluster.connect_to("app");
-    let mut other = cluster.connect_to("app");
-    let pid = client.value("SELECT pg_backend_pid()");
-    thread::scope(|scope| {
-        let claim = scope.spawn(|| client.count("SELECT FROM queue.claim('q', wait => '10 s')"));
-        wait_asleep(&mut other, pid);
-        other.enqueue("q");
-        assert_eq!(claim.join().unwrap(), 1);
-    });
+    let session = cluster.connect_to("app");
+    let claim = asleep::<i64>(&mut client, session, "SELECT id FROM queue.claim('q', wait => '10 s')");
+    client.enqueue("q");
+    assert_eq!(claim.join().unwrap().len(), 1);
 }
 
 #[test]
 fn a_worker_that_waited_before_the_gate_closed_is_woken_when_it_opens() {
     let (mut client, q) = queue("stages => '{a, b}', rate_limit => 1, rate_period => '2 seconds'");
-    let mut other = connect();
-    let pid = other.value("SELECT pg_backend_pid()");
-    thread::scope(|scope| {
-        let sql = format!("SELECT FROM queue.claim('{q}', wait => '10 s', stage => 'b')");
-        let sleeper = scope.spawn(move || other.count(&sql));
-        wait_asleep(&mut client, pid);
-        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'a')"));
-        let claim = format!("SELECT FROM queue.claim('{q}', stage => 'a')");
-        assert_eq!((client.count(&claim), client.count(&claim)), (1, 0));
-        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'b')"));
-        assert_eq!(sleeper.join().unwrap(), 1);
-    });
+    let sql = format!("SELECT id FROM queue.claim('{q}', wait => '10 s', stage => 'b')");
+    let sleeper = asleep::<i64>(&mut client, connect(), sql);
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'a')"));
+    let claim = format!("SELECT FROM queue.claim('{q}', stage => 'a')");
+    assert_eq!((client.count(&claim), client.count(&claim)), (1, 0));
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'b')"));
+    assert_eq!(sleeper.join().unwrap().len(), 1);
 }
 
 #[test]

@@ -79,17 +79,10 @@ fn a_sleeping_claim_is_woken_when_its_group_may_go_on() {
         taken += tx.query(&format!("SELECT id FROM queue.claim('{queue}')"), &[]).unwrap().len();
         taken == 1
     });
-    thread::scope(|scope| {
-        let mut sleeper = connect();
-        let pid: i32 = sleeper.value("SELECT pg_backend_pid()");
-        let queue = &queue;
-        let sleeper = scope.spawn(move || {
-            sleeper.query(&format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')"), &[]).unwrap().len()
-        });
-        wait_asleep(&mut client, pid);
-        tx.rollback().unwrap();
-        assert_eq!(sleeper.join().unwrap(), 1);
-    });
+    let claim = format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')");
+    let sleeper = asleep::<i64>(&mut client, connect(), claim);
+    tx.rollback().unwrap();
+    assert_eq!(sleeper.join().unwrap().len(), 1);
     assert_rates(&mut client, &queue, 1, "700 ms");
 }
 

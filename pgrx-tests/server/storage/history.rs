@@ -562,8 +562,7 @@ fn calls_for_many_pass_over_what_somebody_else_revives() {
 
 #[test]
 fn what_ran_when_its_queue_was_dropped_can_be_erased() {
-    let (_cluster, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')");
     client.run("SELECT FROM queue.claim('q'); SELECT queue.drop('q', force => true)");
     for verb in ["cancel($)", "cancel($, force => true)", "retry($)", "reprioritize($, 1)", "reschedule($, now())"] {
