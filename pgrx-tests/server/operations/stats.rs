@@ -90,9 +90,7 @@ fn cluster() -> Cluster {
         "max_connections = 60",
         "max_prepared_transactions = 10",
     ];
-    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) = Cluster::with(&lines).start_with_extension();
     for queue in ["a", "b"] {
         create(
             &mut client,

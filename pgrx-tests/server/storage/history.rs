@@ -454,27 +454,17 @@ pub fn children(client: &mut Client) -> Vec<String> {
 
 #[test]
 fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased() {
-    let (cluster, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     let jobs: Vec<i64> = (0..3).map(|_| client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')")).collect();
     client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 3)");
-    let mut eraser = cluster.connect_to("app");
+    let mut eraser = database.connect();
     eraser.run(&format!("BEGIN; SELECT queue.forget({})", jobs[0]));
     client.refused(&format!("SELECT queue.retry({})", jobs[0]), "55006");
     // The second session waits for the first, and its job is revived meanwhile.
-    thread::scope(|scope| {
-        let mut second = cluster.connect_to("app");
-        let pid: i32 = second.value("SELECT pg_backend_pid()");
-        let erase = format!("SELECT queue.forget({})", jobs[1]);
-        let erased = scope.spawn(move || second.failure(&erase));
-        wait::until_true("it waits", || {
-            let waits = format!("SELECT FROM pg_locks WHERE pid = {pid} AND NOT granted");
-            client.count(&waits) > 0
-        });
-        client.run(&format!("SELECT queue.retry({})", jobs[1]));
-        eraser.run("COMMIT");
-        assert_eq!(erased.join().unwrap().code, "55000");
-    });
+    let erased = blocked::<i64>(&mut client, database.connect(), format!("SELECT queue.forget({})", jobs[1]));
+    client.run(&format!("SELECT queue.retry({})", jobs[1]));
+    eraser.run("COMMIT");
+    assert_eq!(erased.join().unwrap().unwrap_err().code, "55000");
     assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
     let payloads = "SELECT payload::text FROM queue.claim('q', 10) ORDER BY job_id";
     assert_eq!(client.column::<String>(payloads), ["{}", "{\"secret\": 1}", "{\"secret\": 1}"]);
@@ -491,12 +481,10 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
 
 #[test]
 fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
-    let (cluster, mut client) = Cluster::new().start_with_database("app");
-    client.switch_worker_off();
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"v\": 1}', unique_key => 'a')");
     let id: i64 = client.value("SELECT id FROM queue.claim('q')");
-    let mut producer = cluster.connect_to("app");
+    let mut producer = database.connect();
     producer.run("BEGIN; SELECT queue.enqueue('q', '{\"v\": 2}', unique_key => 'a', on_duplicate => 'rerun')");
     client.run(&format!("SELECT queue.complete({id})"));
     client.refused(&format!("SELECT queue.forget({job})"), "55006");
@@ -543,21 +531,6 @@ fn a_job_that_waits_after_a_failure_counts_among_the_errors_also_when_that_attem
     client.run("SELECT queue.fail(id, 'boom', retry_in => '1 hour') FROM queue.claim('q')");
     wait::until_true("the attempt is gone", || client.count("SELECT FROM queue.attempts WHERE state = 'failed'") == 0);
     assert_eq!(client.column::<String>("SELECT error || ' ' || jobs FROM queue.errors"), ["boom 1"]);
-}
-
-#[test]
-fn calls_for_many_pass_over_what_somebody_else_revives() {
-    let (cluster, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "");
-    let busy = client.enqueue("q");
-    client.enqueue("q");
-    client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 2)");
-    let mut other = cluster.connect_to("app");
-    other.run(&format!("BEGIN; SELECT queue.retry({busy})"));
-    assert_eq!(client.value::<i64>(&retry_dead("q")), 1);
-    other.run("ROLLBACK");
-    assert_eq!(client.value::<i64>(&retry_dead("q")), 1);
-    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 2);
 }
 
 #[test]

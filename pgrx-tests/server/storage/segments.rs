@@ -5,7 +5,7 @@ use crate::shared::*;
 /// A server with small segments and a queue `q`.
 pub fn cluster(lines: &[&str]) -> Cluster {
     let small = ["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "max_connections = 60"];
-    let cluster = small.iter().chain(lines).fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+    let cluster = lines.iter().fold(Cluster::with(&small), |cluster, line| cluster.conf(line)).start();
     cluster.psql("CREATE EXTENSION pg_queue; SELECT queue.create('q', lease => '1 minute', backoff_base => '0')");
     cluster
 }
