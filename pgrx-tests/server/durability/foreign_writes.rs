@@ -424,6 +424,5 @@ fn the_extension_s_own_sql_is_not_foreign() {
     assert!(!is_dormant(&mut client));
     assert!(!cluster.log().contains("is dormant"), "{}", cluster.log());
     client.run("SELECT FROM queue.maintain()");
-    let refused = client.failure("SELECT queue_internal.foreign_write()");
-    assert_eq!(refused.code, "0A000", "{refused:?}");
+    client.refused("SELECT queue_internal.foreign_write()", "0A000");
 }

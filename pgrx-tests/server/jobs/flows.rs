@@ -101,8 +101,7 @@ fn members_come_until_the_flow_has_ended() {
     stays(&mut client, open, "held");
     other.run("ROLLBACK");
     becomes(&mut client, open, "ready");
-    let refused = client.failure(&format!("SELECT queue.enqueue('q', flow => {open})"));
-    assert_eq!(refused.code, "55000", "{refused:?}");
+    client.refused(&format!("SELECT queue.enqueue('q', flow => {open})"), "55000");
     client.run("SELECT queue.complete(id) FROM queue.claim('f')");
     client.refused(&format!("SELECT queue.enqueue('q', flow => {open})"), "55000");
     client.refused(&format!("SELECT queue.seal({open})"), "55000");
@@ -496,8 +495,7 @@ fn a_seal_of_an_open_transaction_is_not_lost() {
     let flow = flow(&mut client, "open => true");
     sealer.run(&format!("BEGIN; SELECT queue.seal({flow})"));
     // The attempt that would replace it would lose the seal.
-    let refused = client.query(&format!("SELECT queue.reprioritize({flow}, 3)"), &[]).unwrap_err();
-    assert_eq!(error::code(&refused), "55006");
+    client.refused(&format!("SELECT queue.reprioritize({flow}, 3)"), "55006");
     wait::until_true("its segment is moved out of", || {
         client.pass_through("filler", 500);
         client.count("SELECT FROM queue_internal.segment_log WHERE state = 'm' AND segment = 0") > 0

@@ -332,8 +332,7 @@ fn what_a_transaction_has_added_counts_for_itself_step_by_step() {
 fn a_full_queue_refuses_more() {
     let (mut client, queue) = queue("max_waiting => 5");
     fill(&mut client, &queue, 4);
-    let refused = client.failure(&format!("SELECT queue.enqueue_many('{queue}', ARRAY['1', '2']::jsonb[])"));
-    assert_eq!(refused.code, "53400");
+    let refused = client.refused(&format!("SELECT queue.enqueue_many('{queue}', ARRAY['1', '2']::jsonb[])"), "53400");
     assert!(refused.message.contains("is full") && !refused.hint.is_empty(), "{refused:?}");
     client.enqueue(&queue);
     client.refused(&format!("SELECT queue.enqueue('{queue}')"), "53400");

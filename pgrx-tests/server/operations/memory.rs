@@ -71,8 +71,7 @@ fn where_too_many_run_a_claim_gets_fewer_and_then_an_error_that_names_the_settin
     }
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 10)");
     assert_eq!(ids.len(), 3);
-    let full = client.failure("SELECT FROM queue.claim('q')");
-    assert_eq!(full.code, "53400", "{full:?}");
+    let full = client.refused("SELECT FROM queue.claim('q')", "53400");
     assert!(full.hint.contains("pg_queue.max_running"), "{full:?}");
     client.run(&format!("SELECT queue.complete({})", ids[1]));
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 1);
@@ -141,8 +140,7 @@ fn jobs_that_run_beyond_memory_after_a_restart_with_smaller_limits_are_not_forgo
 }
 
 fn refused(client: &mut Client) {
-    let full = client.failure("SELECT queue.create('q')");
-    assert_eq!(full.code, "53400", "{full:?}");
+    let full = client.refused("SELECT queue.create('q')", "53400");
     assert!(full.hint.contains("pg_queue.max_databases"), "{full:?}");
 }
 
@@ -318,8 +316,7 @@ fn one_queue_cannot_hold_all_keys() {
     };
     greedy.run("BEGIN");
     greedy.run(&keys("greedy", 1, 850));
-    let full = other.failure(&keys("greedy", 1001, 1100));
-    assert_eq!(full.code, "53400");
+    let full = other.refused(&keys("greedy", 1001, 1100), "53400");
     assert!(full.hint.contains("pg_queue.max_keys"), "{full:?}");
     other.run(&keys("other", 1, 20));
     foreign.run(&keys("q", 1, 20));

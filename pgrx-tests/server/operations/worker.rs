@@ -103,7 +103,7 @@ fn a_prepared_transaction_may_create_and_drop_the_extension() {
     app.run("BEGIN; DROP EXTENSION pg_queue; PREPARE TRANSACTION 'dropped'");
     app.run("COMMIT PREPARED 'dropped'");
     has_none(&mut client, "app");
-    assert_eq!(error::code(&app.batch_execute("COMMIT PREPARED 'nothing'").unwrap_err()), "42704");
+    app.refused("COMMIT PREPARED 'nothing'", "42704");
 }
 
 #[test]
@@ -237,16 +237,14 @@ fn the_worker_comes_back_when_such_a_command_fails() {
     let first = has_worker(&mut client, "app");
     // Postgres waits 5 s for this session, as usual, and gives up.
     let other = cluster.connect_to("app");
-    let refused = client.batch_execute("DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&refused), "55006");
+    client.refused("DROP DATABASE app", "55006");
     drop(other);
     let second = has_another(&mut client, "app", first);
 
     // Here the worker itself refuses to end.
     cluster.signal("STOP", second);
     client.run("SET statement_timeout = '500ms'");
-    let cancelled = client.batch_execute("DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&cancelled), "57014");
+    client.refused("DROP DATABASE app", "57014");
     cluster.signal("CONT", second);
     has_another(&mut client, "app", second);
 }
@@ -267,15 +265,12 @@ fn commands_that_cannot_succeed_leave_the_worker_alone() {
     for user in ["nobody", "maker"] {
         let mut client = cluster.config().user(user).connect(NoTls).unwrap();
         for command in commands {
-            let refused = client.batch_execute(command).unwrap_err();
-            assert_eq!(error::code(&refused), "42501", "{user}: {command}");
+            client.refused(command, "42501");
         }
     }
-    let refused = client.batch_execute("BEGIN; DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&refused), "25001");
+    client.refused("BEGIN; DROP DATABASE app", "25001");
     client.run("ROLLBACK");
-    let refused = cluster.connect_to("app").batch_execute("DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&refused), "55006");
+    cluster.connect_to("app").refused("DROP DATABASE app", "55006");
     assert_eq!(worker(&mut client, "app"), Some(pid));
     assert_eq!(starts_logged(&cluster, "app"), 1);
 }
