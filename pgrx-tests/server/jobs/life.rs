@@ -319,16 +319,6 @@ fn a_waiting_job_can_be_cancelled() {
 }
 
 #[test]
-fn cancelling_by_force_ends_a_running_job() {
-    let (mut client, q) = queue("");
-    let job = client.enqueue(&q);
-    let id = client.claim(&q);
-    assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job}, 'now', force => true)")), "cancelled");
-    assert_eq!(look(&mut client, job, "state, error, claimed_at IS NULL"), "(cancelled,now,f)");
-    client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
-}
-
-#[test]
 fn an_ended_job_cannot_be_cancelled_moved_or_delayed() {
     let (mut client, q) = queue("");
     let (done, dead) = (client.enqueue(&q), client.enqueue(&q));
@@ -341,16 +331,6 @@ fn an_ended_job_cannot_be_cancelled_moved_or_delayed() {
             assert!(failure.detail.contains(was), "{verb}: {failure:?}");
             assert!(failure.hint.contains("queue.retry"), "{verb}: {failure:?}");
         }
-    }
-}
-
-#[test]
-fn a_running_job_cannot_be_retried_moved_or_delayed() {
-    let (mut client, q) = queue("");
-    let job = client.enqueue(&q);
-    client.claim(&q);
-    for verb in ["retry($)", "reprioritize($, 1)", "reschedule($, now())", "forget($)"] {
-        client.refused(&format!("SELECT queue.{}", verb.replace('$', &job.to_string())), "55000");
     }
 }
 
@@ -416,39 +396,6 @@ fn a_job_that_is_dead_only_in_an_old_snapshot_is_retried_as_it_is_now() {
     assert_eq!(late.value::<i64>(&retry_dead(&q)), 1);
     late.run("COMMIT");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 9)")), 1, "it runs once more, and once only");
-}
-
-#[test]
-fn dead_jobs_are_retried_by_filter_and_number() {
-    let (mut client, q) = queue("");
-    let (_, other) = queue("");
-    client.run(&format!(
-        "SELECT queue.enqueue_many(q, array_fill('1'::jsonb, ARRAY[6])) FROM (VALUES ('{q}'), ('{other}')) AS v(q)"
-    ));
-    for q in [&q, &other] {
-        let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 6)"));
-        for (n, id) in ids.iter().enumerate() {
-            let error = if n % 2 == 0 { "timeout: 100%" } else { "no such host" };
-            client.run(&format!("SELECT queue.fail({id}, '{error}', fatal => true)"));
-        }
-    }
-    let retry = |filter: &str, rest: &str| {
-        format!(
-            "SELECT count(*) FROM queue.retry_many(ARRAY(
-                 SELECT job_id FROM queue.search('{q}', {filter}, '{{dead}}'{rest}))) WHERE outcome = 'retried'
-                 AND reason IS NULL"
-        )
-    };
-    assert_eq!(client.value::<i64>(&retry("'$.error starts with \"nothing\"'", "")), 0);
-    assert_eq!(client.value::<i64>(&retry("'$.error starts with \"timeout\"'", ", max_jobs => 2")), 2);
-    assert_eq!(client.value::<i64>(&retry("'$.error like_regex \"100%$\"'", "")), 1);
-    assert_eq!(client.value::<i64>(&retry("NULL", "")), 3);
-    assert_eq!(client.value::<i64>(&retry("NULL", "")), 0);
-    let dead = |q: &str| format!("SELECT dead FROM queue.stats WHERE queue_name = '{q}'");
-    assert_eq!(client.value::<i64>(&dead(&q)), 0);
-    assert_eq!(client.value::<i64>(&dead(&other)), 6);
-    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 6);
-    client.refused(&retry("NULL", ", max_jobs => -1"), "22023");
 }
 
 #[test]

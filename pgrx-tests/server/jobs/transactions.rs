@@ -194,21 +194,6 @@ fn one_statement_can_claim_and_end() {
 }
 
 #[test]
-fn a_claim_in_a_rolled_back_savepoint_is_offered_again_at_once() {
-    let (mut client, q) = queue("");
-    let mut other = connect();
-    let job = client.enqueue(&q);
-    client.run("BEGIN; SAVEPOINT s");
-    let id = client.claim(&q);
-    assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
-    client.run("ROLLBACK TO s");
-    assert_eq!(other.claim(&q), id);
-    client.run("COMMIT");
-    other.run(&format!("SELECT queue.complete({id})"));
-    assert_eq!(client.state(job), "completed");
-}
-
-#[test]
 fn a_completion_in_a_rolled_back_savepoint_leaves_the_job_running() {
     let (mut client, q) = queue("");
     let mut other = connect();
