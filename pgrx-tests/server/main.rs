@@ -10,7 +10,6 @@ mod jobs {
     mod after_any;
     mod after_lives;
     mod after_outages;
-    mod after_races;
     mod awaits;
     mod dead_letters;
     mod debounce;

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicU32;
 pub use std::sync::atomic::{AtomicBool, Ordering};
 pub use std::sync::{Barrier, Mutex};
 pub use std::thread;
-use std::thread::JoinHandle;
+pub use std::thread::JoinHandle;
 pub use std::time::{Duration, Instant};
 
 use postgres::types::FromSqlOwned;
 pub use postgres::{Client, NoTls};
+use queue_tests::installation::run;
 pub use queue_tests::random::{self, Random};
 pub use queue_tests::sql::{Failure, Sql, retry_dead, wait_asleep, wait_blocked};
 pub use queue_tests::{Cluster, Fault, StopAtEnd, error, integrity, wait};
@@ -104,19 +105,56 @@ impl Drop for Database {
     }
 }
 
+/// For how many seconds the lease of this attempt still lasts, by memory.
+pub fn lease_left(client: &mut Client, id: i64) -> f64 {
+    client
+        .value(&format!("SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"))
+}
+
+/// For how many seconds the lease of this running job still lasts, by the view.
+pub fn lease_left_of_job(client: &mut Client, job_id: i64) -> f64 {
+    client.value(&format!(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
+    ))
+}
+
+/// Dumps this database, and restores it into database `copy` of the same server. Returns a connection to the copy,
+/// which is dormant at first.
+pub fn restore_copy(cluster: &Cluster, database: &str) -> Client {
+    let file = cluster.dir().join("dump").display().to_string();
+    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, database]));
+    cluster.connect().run("CREATE DATABASE copy TEMPLATE template0");
+    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    cluster.connect_to("copy")
+}
+
 /// Runs a statement in this session. Returns when the session sleeps. The thread returns the rows' first column.
 pub fn asleep<T: FromSqlOwned + Send + 'static>(
     observer: &mut Client,
     mut session: Client,
-    sql: String,
+    sql: impl Into<String>,
 ) -> JoinHandle<Vec<T>> {
-    let pid = session.pid();
+    let (pid, sql) = (session.pid(), sql.into());
     let running = thread::spawn(move || session.column(&sql));
     wait_asleep(observer, pid);
     running
 }
 
-/// Does the duties until the job has this state.
+/// Runs a statement in this session. Returns when it waits for another transaction. The thread returns the first row's
+/// value, or the failure.
+pub fn blocked<T: FromSqlOwned + Send + 'static>(
+    observer: &mut Client,
+    mut session: Client,
+    sql: impl Into<String>,
+) -> JoinHandle<Result<T, Failure>> {
+    let (pid, sql) = (session.pid(), sql.into());
+    let running =
+        thread::spawn(move || session.query_one(&sql, &[]).map(|row| row.get(0)).map_err(|e| Failure::from(&e)));
+    wait_blocked(observer, pid);
+    running
+}
+
+/// Does the duties until the job is in this state.
 pub fn becomes(client: &mut Client, job: i64, state: &str) {
     client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
 }

@@ -33,13 +33,15 @@ pub enum Preset {
     Crashes,
     /// Like `sessions`, in queues with limits
     Limits,
+    /// As `sessions`, in queues with unique keys, and with jobs that wait for jobs
+    Keys,
 }
 
 impl Preset {
     fn without(self) -> &'static [&'static str] {
         match self {
             Self::Crashes => &["promotions", "beside", "topics"],
-            Self::Sessions | Self::Limits => &["crashes", "promotions", "beside", "topics"],
+            Self::Sessions | Self::Limits | Self::Keys => &["crashes", "promotions", "beside", "topics"],
         }
     }
 
@@ -47,6 +49,7 @@ impl Preset {
         match self {
             Self::Sessions | Self::Crashes => &["plain", "staged", "mortal", "morgue"],
             Self::Limits => &["limited", "rated", "strict"],
+            Self::Keys => &["keyed", "versioned", "timed", "chained", "flowing"],
         }
     }
 }

@@ -4,15 +4,11 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::shared::*;
 
-/// A server for many sessions with little memory for ready jobs. It is not started.
-fn cluster() -> Cluster {
-    Cluster::with(&["max_connections = 60", "pg_queue.max_ready = 64"])
-}
-
 #[test]
 fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
     const JOBS: usize = 1500;
-    let (cluster, mut client) = cluster().start_with_database("app");
+    let (cluster, mut client) =
+        Cluster::with(&["max_connections = 60", "pg_queue.max_ready = 64"]).start_with_database("app");
     let seed = random::seed("wake-ups");
     create(&mut client, "q", "");
     let done = AtomicUsize::new(0);
@@ -61,51 +57,6 @@ fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
     });
     let slowest = slowest.into_inner().unwrap();
     eprintln!("the slowest claim came after {slowest:?}");
-}
-
-#[test]
-fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earlier() {
-    const JOBS: usize = 1200;
-    let (cluster, mut client) = cluster().start_with_database("app");
-    let seed = random::seed("order");
-    create(&mut client, "q", "");
-    // The latest time at which each job was committed.
-    let committed: Mutex<BTreeMap<i64, Instant>> = Mutex::default();
-    let mut claims: Vec<((i32, i64), Instant)> = Vec::new();
-    thread::scope(|scope| {
-        for n in 0..4 {
-            let (cluster, committed) = (&cluster, &committed);
-            scope.spawn(move || {
-                let mut random = Random::new(seed + n);
-                let mut client = cluster.connect_to("app");
-                for _ in 0..JOBS / 4 {
-                    let priority = random.between(-5, 5);
-                    let id: i64 = client.value(&format!("SELECT queue.enqueue('q', priority => {priority})"));
-                    committed.lock().unwrap().insert(id, Instant::now());
-                }
-            });
-        }
-        while claims.len() < JOBS {
-            let before = Instant::now();
-            let rows = client
-                .query("SELECT priority, job_id, queue.complete(id) FROM queue.claim('q', wait => '5 s')", &[])
-                .unwrap();
-            assert_eq!(rows.len(), 1, "seed {seed}: after {} claims", claims.len());
-            claims.push(((rows[0].get(0), rows[0].get(1)), before));
-        }
-    });
-    let committed = committed.into_inner().unwrap();
-    let mut earliest_later: Option<(i32, i64)> = None;
-    for &(rank, before) in claims.iter().rev() {
-        if let Some(later) = earliest_later.filter(|later| *later < rank) {
-            assert!(
-                committed[&later.1] > before,
-                "seed {seed}: {later:?} was there when {rank:?} was claimed, and ranks before it"
-            );
-        }
-        // Compares with the smallest rank of the later claims only. That finds most mistakes.
-        earliest_later = Some(earliest_later.map_or(rank, |known| known.min(rank)));
-    }
 }
 
 #[test]
@@ -195,31 +146,27 @@ fn jobs_that_a_claim_of_their_own_transaction_has_read_are_not_lost() {
 
 #[test]
 fn waiting_workers_are_woken_when_a_purge_is_rolled_back() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
+    let (database, mut client) = Database::new().with_queue("q", "");
     let job_id = client.enqueue("q");
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 1);
-    let mut sleeper = cluster.connect_to("app");
-    let pid = sleeper.pid();
     let start = Instant::now();
-    let thread = thread::spawn(move || sleeper.column::<i64>("SELECT job_id FROM queue.claim('q', wait => '10 s')"));
-    wait_asleep(&mut cluster.connect_to("app"), pid);
+    let sql = "SELECT job_id FROM queue.claim('q', wait => '10 s')";
+    let thread = asleep::<i64>(&mut database.connect(), database.connect(), sql);
     client.run("ROLLBACK");
     assert_eq!(thread.join().unwrap(), [job_id]);
     assert!(start.elapsed() < Duration::from_secs(8), "it slept to its end");
 }
 
 #[test]
-fn a_rolled_back_purge_gives_the_jobs_back_while_another_claim_is_open() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
+fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_meanwhile_is_still_open() {
+    let (database, mut client) = Database::new().with_queue("q", "");
     for _ in 0..3 {
         client.enqueue("q");
     }
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 3);
-    let mut early = cluster.connect_to("app");
+    let mut early = database.connect();
     early.run("BEGIN");
     assert_eq!(early.count("SELECT FROM queue.claim('q', 3)"), 0);
     client.run("ROLLBACK");
@@ -229,10 +176,9 @@ fn a_rolled_back_purge_gives_the_jobs_back_while_another_claim_is_open() {
 }
 
 #[test]
-fn a_job_is_cancelled_if_the_request_commits_after_the_rollback_of_its_claim() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
-    let mut worker = cluster.connect_to("app");
+fn a_job_whose_cancelling_commits_after_its_claim_was_rolled_back_is_cancelled() {
+    let (database, mut client) = Database::new().with_queue("q", "");
+    let mut worker = database.connect();
     let job_id = client.enqueue("q");
     worker.run("BEGIN");
     worker.claim("q");
@@ -253,10 +199,9 @@ const GO_ON: [&str; 4] = [
 ];
 
 #[test]
-fn a_job_is_cancelled_even_if_its_attempt_ends_before_the_request_commits() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "stages => '{a, b}'");
-    let mut worker = cluster.connect_to("app");
+fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_before_the_commit() {
+    let (database, mut client) = Database::new().with_queue("q", "stages => '{a, b}'");
+    let mut worker = database.connect();
     for how in GO_ON.map(Some).into_iter().chain([None]) {
         // Either the end commits before the request, or it commits after it, or the job runs again before it.
         for order in ["before", "after", "again"] {
@@ -294,10 +239,9 @@ fn a_job_is_cancelled_even_if_its_attempt_ends_before_the_request_commits() {
 }
 
 #[test]
-fn a_job_that_was_retried_since_is_not_cancelled() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "");
-    let mut worker = cluster.connect_to("app");
+fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
+    let (database, mut client) = Database::new().with_queue("q", "");
+    let mut worker = database.connect();
     let enqueue = "SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'rerun')";
     let job_id: i64 = client.value(enqueue);
     let id = worker.claim("q");
@@ -313,9 +257,8 @@ fn a_job_that_was_retried_since_is_not_cancelled() {
 }
 
 #[test]
-fn limits_altered_under_work_block_no_session() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "strict_order => true, max_running_per_group => 1");
+fn limits_altered_under_work_stop_nobody() {
+    let (database, mut client) = Database::new().with_queue("q", "strict_order => true, max_running_per_group => 1");
     client.run(
         "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n % 8)) \
             FROM generate_series(1, 3000) AS n))",
@@ -324,8 +267,8 @@ fn limits_altered_under_work_block_no_session() {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let mut worker = cluster.connect_to("app");
-                // If a statement never ends, it fails here.
+                let mut worker = database.connect();
+                // A statement that never ends fails here.
                 worker.run("SET statement_timeout = '30 s'");
                 while !is_over.load(Ordering::Relaxed) {
                     let released = worker.count("SELECT queue.release(id) FROM queue.claim('q', wait => '100 ms')");
@@ -345,33 +288,26 @@ fn limits_altered_under_work_block_no_session() {
 }
 
 #[test]
-fn uncommitted_limits_have_no_effect_on_other_sessions() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "max_running => 10");
+fn limits_that_are_not_committed_are_nobody_elses() {
+    let (database, mut client) = Database::new().with_queue("q", "max_running => 10");
     client.enqueue("q");
     client.claim("q");
-    let mut sleeper = cluster.connect_to("app");
-    let pid = sleeper.pid();
-    thread::scope(|scope| {
-        let woken = scope.spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '60 s')"));
-        wait_asleep(&mut client, pid);
-        let mut other = cluster.connect_to("app");
-        other.run("BEGIN; SELECT queue.alter('q', max_running => 1)");
-        let refused = other.failure("SELECT FROM queue.claim('q')");
-        assert_eq!((refused.code.as_str(), refused.hint.as_str()), ("55000", "Claim in another transaction."));
-        other.run("ROLLBACK");
-        other.run("BEGIN; SELECT queue.alter('q', max_attempts => 3); SELECT FROM queue.claim('q'); ROLLBACK");
-        client.enqueue("q");
-        assert_eq!(woken.join().unwrap(), 1);
-    });
+    let sql = "SELECT id FROM queue.claim('q', wait => '60 s')";
+    let sleeper = asleep::<i64>(&mut client, database.connect(), sql);
+    let mut other = database.connect();
+    other.run("BEGIN; SELECT queue.alter('q', max_running => 1)");
+    let refused = other.failure("SELECT FROM queue.claim('q')");
+    assert_eq!((refused.code.as_str(), refused.hint.as_str()), ("55000", "Claim in another transaction."));
+    other.run("ROLLBACK");
+    other.run("BEGIN; SELECT queue.alter('q', max_attempts => 3); SELECT FROM queue.claim('q'); ROLLBACK");
+    client.enqueue("q");
+    assert_eq!(sleeper.join().unwrap().len(), 1);
 }
 
 #[test]
 fn a_notify_that_was_rolled_back_is_sent_again() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    client.switch_worker_off();
-    create(&mut client, "q", "notify => true");
-    let mut listener = cluster.connect_to("app");
+    let (database, mut client) = Database::without_worker().with_queue("q", "notify => true");
+    let mut listener = database.connect();
     listener.run("LISTEN pg_queue");
     client.enqueue("q");
     client.run("BEGIN; SELECT FROM queue.maintain(); ROLLBACK");

@@ -53,13 +53,6 @@ fn terminate(mut client: Client) {
     gone(pid);
 }
 
-/// Returns for how many seconds the job's lease still lasts.
-fn lease_left(client: &mut Client, job_id: i64) -> f64 {
-    client.value(&format!(
-        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
-    ))
-}
-
 #[test]
 fn a_span_of_zero_gives_jobs_back_however_the_connection_ends() {
     let (mut client, q) = queue("");
@@ -165,11 +158,11 @@ fn a_goodbye_changes_no_lease_unless_the_span_is_zero() {
         let mut other = connect();
         other.run(&format!("SELECT FROM queue.claim('{q}', disconnect => {span})"));
         say_goodbye(other);
-        assert!(lease_left(&mut client, job) > 3500.0, "{span}");
+        assert!(lease_left_of_job(&mut client, job) > 3500.0, "{span}");
     }
     let job = client.enqueue(&q);
     BREAKS[0](&format!("SELECT FROM queue.claim('{q}')"));
-    assert!(lease_left(&mut client, job) > 3500.0, "without a span");
+    assert!(lease_left_of_job(&mut client, job) > 3500.0, "without a span");
 }
 
 #[test]
@@ -182,10 +175,10 @@ fn an_extension_after_the_break_keeps_the_job_and_one_before_it_does_not() {
         other.run(&format!("SELECT FROM queue.claim('{q}', disconnect => '40 s')"));
         client.run(&extend);
         terminate(other);
-        let left = lease_left(&mut client, job);
+        let left = lease_left_of_job(&mut client, job);
         assert!((1.0..=40.0).contains(&left), "{verb}: {left}");
         client.run(&extend);
-        assert!(lease_left(&mut client, job) > 3500.0, "{verb}");
+        assert!(lease_left_of_job(&mut client, job) > 3500.0, "{verb}");
     }
     // A kept job does not depend on the connection any more. Only its lease can end it.
     let job = client.enqueue(&q);
@@ -213,7 +206,7 @@ fn every_kind_of_claim_has_a_span() {
         assert_eq!(other.count(&format!("SELECT FROM {claim}")), 3, "{claim}");
         terminate(other);
         for job in jobs {
-            assert!(lease_left(&mut client, job) < 40.1, "{claim}");
+            assert!(lease_left_of_job(&mut client, job) < 40.1, "{claim}");
         }
     }
 }
@@ -223,7 +216,7 @@ fn a_claim_that_has_slept_has_a_span() {
     let (mut client, q) = queue("lease => '1 hour'");
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '500 ms')"));
     BREAKS[0](&format!("SELECT FROM queue.claim('{q}', wait => '10 s', disconnect => '40 s')"));
-    assert!(lease_left(&mut client, job) < 40.1);
+    assert!(lease_left_of_job(&mut client, job) < 40.1);
 }
 
 #[test]
@@ -233,7 +226,7 @@ fn a_span_lengthens_no_lease() {
     let mut other = connect();
     other.run(&format!("SELECT FROM queue.claim('{q}', disconnect => '20 days')"));
     terminate(other);
-    assert!(lease_left(&mut client, job) < 30.1);
+    assert!(lease_left_of_job(&mut client, job) < 30.1);
     let job = client.enqueue(&q);
     let mut other = connect();
     other.run(&format!("SELECT FROM queue.claim('{q}', lease => '1 ms', disconnect => '20 days')"));
@@ -259,15 +252,15 @@ fn a_rolled_back_claim_has_no_span_and_each_claim_has_its_own() {
     terminate(open);
     assert_eq!(client.state(jobs[3]), "ready");
     terminate(other);
-    let left: Vec<f64> = jobs[..3].iter().map(|&job| lease_left(&mut client, job)).collect();
+    let left: Vec<f64> = jobs[..3].iter().map(|&job| lease_left_of_job(&mut client, job)).collect();
     assert!(left[0] < 40.1 && left[1] > 3500.0 && (40.1..80.1).contains(&left[2]), "{left:?}");
     // A later connection does not change these jobs, although it may have the same number.
     let mut later = connect();
     let job = later.enqueue(&q);
     later.run(&format!("{}; {}", claim("'1 s'"), claim("'1 s'")));
     terminate(later);
-    assert!(lease_left(&mut client, job) < 1.1 || client.state(job) != "running");
-    assert!(lease_left(&mut client, jobs[1]) > 3500.0);
+    assert!(lease_left_of_job(&mut client, job) < 1.1 || client.state(job) != "running");
+    assert!(lease_left_of_job(&mut client, jobs[1]) > 3500.0);
 }
 
 #[test]
@@ -283,15 +276,15 @@ fn the_session_of_a_command_ends_like_that_of_a_client() {
     let call: i64 = client.value(&format!("SELECT queue.enqueue_sql('sql', '{command}')"));
     client.run("RESET ROLE");
     wait::until_true("the command has run", || client.state(call) == "completed");
-    assert!(lease_left(&mut client, job) > 3500.0);
-    // A process that is asked to end exits in order, which counts as a goodbye.
+    assert!(lease_left_of_job(&mut client, job) > 3500.0);
+    // A process that is asked to end ends in order, which counts as a goodbye.
     let processes =
         format!("FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%' AND datname = '{}'", database.name);
     wait::until_true("the process has ended", || {
         client.run(&format!("SELECT pg_terminate_backend(pid) {processes}"));
         client.count(&format!("SELECT {processes}")) == 0
     });
-    assert!(lease_left(&mut client, job) > 3500.0);
+    assert!(lease_left_of_job(&mut client, job) > 3500.0);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Claims that sleep: what wakes them, what ends them, where they refuse to sleep; `CALL queue.wait`.
 
-use std::thread::JoinHandle;
-
 use crate::shared::{self, *};
 
 /// A session that sleeps in a statement. Its answer is the first column of the rows.
@@ -134,6 +132,10 @@ fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
         ("SELECT queue.release($1, '1 day')", "SELECT queue.retry($2)"),
         ("SELECT queue.release($1, '1 day')", "SELECT queue.reschedule($2, now())"),
         ("SELECT queue.pause($3), queue.release($1)", "SELECT queue.resume($3)"),
+        // The background worker acts later.
+        ("SELECT", "SELECT queue.release($1, '300 ms')"),
+        ("SELECT", "SELECT queue.fail($1, 'boom', '300 ms')"),
+        ("SELECT", "SELECT queue.extend($1, '1 ms')"),
     ] {
         let job = client.enqueue(&q);
         let id = client.claim(&q);
@@ -149,29 +151,6 @@ fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
         assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {next}")), job, "{wake}");
         client.run(&format!("SELECT queue.complete({next})"));
     }
-}
-
-#[test]
-fn a_job_that_falls_due_wakes_a_claim() {
-    let (mut client, q) = queue("");
-    let sleeper = Sleeper::claiming(&q);
-    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '300 ms')"));
-    client.maintain_until(&format!("(SELECT state = 'running' FROM queue.job({job}))"));
-    sleeper.claimed();
-    let early: bool =
-        client.value(&format!("SELECT claimed_at < enqueued_at + interval '300 ms' FROM queue.job({job})"));
-    assert!(!early);
-}
-
-#[test]
-fn a_timeout_wakes_a_claim() {
-    let (mut client, q) = queue("");
-    let job = client.enqueue(&q);
-    let id = client.claim(&q);
-    let sleeper = Sleeper::claiming(&q);
-    client.run(&format!("SELECT queue.extend({id}, '1 ms')"));
-    client.maintain_until(&format!("(SELECT state = 'running' AND attempt = 2 FROM queue.job({job}))"));
-    sleeper.claimed();
 }
 
 #[test]
@@ -357,26 +336,6 @@ fn a_claim_that_finds_a_job_does_not_sleep() {
 }
 
 #[test]
-fn completed_attempts_and_new_claims_share_a_call() {
-    let (mut client, q) = queue("");
-    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[20]))"));
-    let mut done: Vec<i64> = Vec::new();
-    let mut seen = 0;
-    loop {
-        let list = done.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        done = client.column(&format!("SELECT id FROM queue.claim('{q}', 3, completed => '{{{list}}}')"));
-        if done.is_empty() {
-            break;
-        }
-        seen += done.len();
-        let running = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'running'");
-        assert_eq!(client.value::<i64>(&running), done.len() as i64);
-    }
-    assert_eq!(seen, 20);
-    assert_eq!(client.value::<i64>(&format!("SELECT completed FROM queue.stats WHERE queue_name = '{q}'")), 20);
-}
-
-#[test]
 fn claim_any_takes_from_the_first_queue_that_has_jobs() {
     let (mut client, first) = queue("");
     let (_, second) = queue("");
@@ -512,15 +471,10 @@ fn a_lifted_limit_wakes_a_session_in_queue_wait() {
         client.claim(&q);
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         let waits = format!("CALL queue.wait('{q}', '5 s')");
-        // The limit is lifted while one session sleeps. Another session comes later.
-        let mut other = connect();
-        let pid = other.value("SELECT pg_backend_pid()");
-        std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| other.value::<bool>(&waits));
-            wait_asleep(&mut client, pid);
-            client.run(&format!("SELECT queue.alter('{q}', {lifted})"));
-            assert!(sleeper.join().unwrap(), "{options}, {lifted}: it sleeps on");
-        });
+        // A session that slept before, and a session that comes later.
+        let sleeper = asleep::<bool>(&mut client, connect(), waits.as_str());
+        client.run(&format!("SELECT queue.alter('{q}', {lifted})"));
+        assert_eq!(sleeper.join().unwrap(), [true], "{options}, {lifted}: it sleeps on");
         assert!(client.value::<bool>(&waits), "{options}, {lifted}");
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 1, "{options}, {lifted}");
     }

@@ -99,8 +99,7 @@ fn jobs_that_fall_due_after_a_start_are_started_by_the_worker() {
 
 #[test]
 fn a_delayed_job_starts_in_time_behind_many_that_were_cancelled() {
-    let (_cluster, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "");
+    let (_database, mut client) = Database::new().with_queue("q", "");
     assert_eq!(claim_late(&mut client, "0").len(), 0);
     enqueue(&mut client, 500, "1 s");
     client.run("SELECT queue.cancel(job_id) FROM queue.jobs");

@@ -1,7 +1,5 @@
-//! Each slot of a schedule enqueues one job, through crashes, kills and concurrent calls. The worker fires by the real
-//! clock, and the tests count the slots.
-
-use std::thread::sleep;
+//! Schedules that the worker fires by the real clock: each slot once, at the clock that is set, over a promotion and a
+//! dump. Not responsible for crashes, kills and concurrent calls (`storm`).
 
 use crate::clock::schedules::{maintain, set_clock};
 use crate::shared::*;
@@ -51,39 +49,7 @@ fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
 }
 
 #[test]
-fn each_slot_fires_once_over_crashes_of_the_server() {
-    let (cluster, mut client) = Cluster::new().start_with_database("app");
-    schedule(&mut client);
-    let mut random = Random::new(5);
-    for _ in 0..4 {
-        wait_for_more(&mut client, 3);
-        sleep(Duration::from_millis(random.between(0, 400) as u64));
-        cluster.restart_killed();
-        client = cluster.connect_to("app");
-    }
-    wait_for_more(&mut client, 30);
-    assert_each_slot_once(&cluster, &mut client);
-}
-
-#[test]
-fn each_slot_fires_once_even_if_the_worker_ends() {
-    let database = Database::new();
-    let mut client = database.connect();
-    schedule(&mut client);
-    let mut random = Random::new(6);
-    for _ in 0..10 {
-        sleep(Duration::from_millis(random.between(0, 250) as u64));
-        client.run(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' \
-            AND datname = current_database()",
-        );
-        wait_for_more(&mut client, 2);
-    }
-    assert_each_slot_once(server(), &mut client);
-}
-
-#[test]
-fn each_slot_fires_once_over_the_promotion_of_a_standby() {
+fn each_slot_is_fired_once_over_the_promotion_of_a_standby() {
     let (primary, mut client) = Cluster::new().start_with_database("app");
     schedule(&mut client);
     let standby = primary.standby();
@@ -96,34 +62,6 @@ fn each_slot_fires_once_over_the_promotion_of_a_standby() {
     let mut client = standby.connect_to("app");
     wait_for_more(&mut client, 30);
     assert_each_slot_once(&standby, &mut client);
-}
-
-#[test]
-fn each_slot_fires_once_while_other_sessions_do_the_same_duty() {
-    let database = Database::new();
-    let mut client = database.connect();
-    schedule(&mut client);
-    thread::scope(|scope| {
-        for seed in 0..3 {
-            let database = &database;
-            scope.spawn(move || {
-                let mut random = Random::new(seed);
-                let mut client = database.connect();
-                client.run("SET client_min_messages = error");
-                for _ in 0..150 {
-                    // A third of the transactions are rolled back.
-                    if random.percent(33) {
-                        client.failure("SELECT 1 / (count(*) - count(*)) FROM queue.maintain()");
-                    } else {
-                        client.run("SELECT FROM queue.maintain()");
-                    }
-                    sleep(Duration::from_millis(random.between(0, 20) as u64));
-                }
-            });
-        }
-    });
-    wait_for_more(&mut client, 10);
-    assert_each_slot_once(server(), &mut client);
 }
 
 #[test]

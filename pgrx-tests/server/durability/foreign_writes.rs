@@ -108,12 +108,10 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
         client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     }
     // Later requests wake it as usual.
-    let mut sleeper = cluster.connect_to("app");
-    let pid = sleeper.pid();
-    let thread = thread::spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '10 s')"));
-    wait_asleep(&mut client, pid);
+    let sql = "SELECT id FROM queue.claim('q', wait => '10 s')";
+    let thread = asleep::<i64>(&mut client, cluster.connect_to("app"), sql);
     client.enqueue("q");
-    assert_eq!(thread.join().unwrap(), 1);
+    assert_eq!(thread.join().unwrap().len(), 1);
 }
 
 #[test]
@@ -235,14 +233,12 @@ fn a_write_that_changes_nothing_or_is_rolled_back_has_no_effect() {
              jsonb_build_object('id', id, 'claimed_at', now(), 'lease_us', 1, 'pid', 1, 'kind', 'w'))).*
              FROM queue_internal.attempt_0",
     );
-    let mut sleeper = cluster.connect_to("app");
-    let pid = sleeper.pid();
-    let thread = thread::spawn(move || sleeper.count("SELECT FROM queue.claim('q', 100, wait => '20 s')"));
-    wait_asleep(&mut client, pid);
+    let sql = "SELECT id FROM queue.claim('q', 100, wait => '20 s')";
+    let thread = asleep::<i64>(&mut client, cluster.connect_to("app"), sql);
     writer.run("COMMIT");
     assert!(is_dormant(&mut client));
     other.run("ROLLBACK");
-    assert_eq!(thread.join().unwrap(), 13);
+    assert_eq!(thread.join().unwrap().len(), 13);
     assert!(!is_dormant(&mut client));
 
     // A rolled-back write leaves the database awake after a crash too.
@@ -428,6 +424,5 @@ fn the_extension_s_own_sql_is_not_foreign() {
     assert!(!is_dormant(&mut client));
     assert!(!cluster.log().contains("is dormant"), "{}", cluster.log());
     client.run("SELECT FROM queue.maintain()");
-    let refused = client.failure("SELECT queue_internal.foreign_write()");
-    assert_eq!(refused.code, "0A000", "{refused:?}");
+    client.refused("SELECT queue_internal.foreign_write()", "0A000");
 }

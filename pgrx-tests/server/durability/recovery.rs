@@ -13,13 +13,6 @@ fn kill(cluster: &Cluster) -> Client {
     cluster.connect_to("app")
 }
 
-/// Returns how long the job's lease still lasts, in seconds.
-fn lease_left(client: &mut Client, job_id: i64) -> f64 {
-    client.value(&format!(
-        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
-    ))
-}
-
 #[test]
 fn the_first_claim_after_a_crash_with_a_large_backlog_takes_less_than_a_second() {
     let (cluster, mut client) = cluster().start_with_database("app");
@@ -70,14 +63,29 @@ fn running_jobs_keep_running_over_a_crash_with_their_longest_lease() {
     client.run(&format!("SELECT queue.extend({}, '1 second')", shortened.0));
     client.run(&format!("SELECT queue.cancel({}, 'enough')", cancelled.1));
     client.run(&format!("SELECT queue.progress({}, '{{\"page\": 7}}')", reported.0));
+    let (own, later) = (client.enqueue("q"), client.enqueue("q"));
+    client.run("BEGIN");
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.extend({id}, '1 hour'); COMMIT"));
+    let id = client.claim("q");
+    client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 hour'); ROLLBACK"));
+    client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
+    create(&mut client, "brief", "lease => '1 s'");
+    let brief = client.enqueue("brief");
+    client.claim("brief");
 
     let mut client = kill(&cluster);
+    let up = Instant::now();
     client.run("SELECT FROM queue.maintain()");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "all of them are still running");
-    for (what, job_id, from, to) in
-        [("plain", plain.1, 20.0, 30.0), ("long", long.1, 3500.0, 3600.0), ("shortened", shortened.1, 7100.0, 7200.0)]
-    {
-        let left = lease_left(&mut client, job_id);
+    for (what, job_id, from, to) in [
+        ("plain", plain.1, 20.0, 30.0),
+        ("long", long.1, 3500.0, 3600.0),
+        ("shortened", shortened.1, 7100.0, 7200.0),
+        ("extended in its own transaction", own, 3500.0, 3600.0),
+        ("extended after a rollback", later, 3500.0, 3600.0),
+    ] {
+        let left = lease_left_of_job(&mut client, job_id);
         assert!(from < left && left <= to, "{what}: the lease lasts {left} s");
     }
     assert!(client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", cancelled.0)));
@@ -90,28 +98,14 @@ fn running_jobs_keep_running_over_a_crash_with_their_longest_lease() {
     client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '0')", reported.0));
     let again: String = client.value("SELECT progress::text FROM queue.claim('q')");
     assert_eq!(again, r#"{"page": 7}"#);
-    let again = client.failure(&format!("SELECT queue.complete({})", plain.0));
-    assert_eq!(again.code, "QJ001", "{again:?}");
-}
-
-#[test]
-fn a_lease_that_was_extended_in_the_claims_own_transaction_or_after_a_rollback_survives_a_crash() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "lease => '30 s'");
-    let (own, later) = (client.enqueue("q"), client.enqueue("q"));
-    client.run("BEGIN");
-    let id = client.claim("q");
-    client.run(&format!("SELECT queue.extend({id}, '1 hour'); COMMIT"));
-    let id = client.claim("q");
-    client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 hour'); ROLLBACK"));
-    client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
-
-    let mut client = kill(&cluster);
-    client.run("SELECT FROM queue.maintain()");
-    for (what, job_id) in [("in its own transaction", own), ("after a rollback", later)] {
-        let left = lease_left(&mut client, job_id);
-        assert!(left > 3500.0, "extended {what}: the lease lasts {left} s");
-    }
+    client.refused(&format!("SELECT queue.complete({})", plain.0), "QJ001");
+    // A lease that ends after the crash is noticed.
+    let again: (i64, i32) = wait::within("it is offered again", Duration::from_secs(10), || {
+        client.run("SELECT FROM queue.maintain()");
+        client.rows("SELECT job_id, attempt FROM queue.claim('brief')").pop()
+    });
+    assert_eq!(again, (brief, 2));
+    assert!(up.elapsed() > Duration::from_millis(900), "the lease started anew with the server");
 }
 
 #[test]
@@ -128,28 +122,10 @@ fn a_crash_gives_back_jobs_with_a_span_of_zero_and_forgets_other_spans() {
         client.query_opt("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap()
     });
     assert_eq!(again.get::<_, i64>(1), job_id);
-    let lost = client.failure(&format!("SELECT queue.complete({id})"));
-    assert_eq!(lost.code, "QJ001");
+    let lost = client.refused(&format!("SELECT queue.complete({id})"), "QJ001");
     assert!(lost.detail.contains("timed out"), "{lost:?}");
     // A crash forgets any other `disconnect` span: the worker may come back within its lease.
-    assert!(lease_left(&mut client, with_span) > 3500.0);
-}
-
-#[test]
-fn a_lease_that_ends_after_a_crash_is_noticed() {
-    let (cluster, mut client) = cluster().start_with_database("app");
-    create(&mut client, "q", "lease => '1 s'");
-    let job_id = client.enqueue("q");
-    client.claim("q");
-    let mut client = kill(&cluster);
-    let up = Instant::now();
-    client.run("SELECT FROM queue.maintain()");
-    let again = wait::within("it is offered again", Duration::from_secs(10), || {
-        client.run("SELECT FROM queue.maintain()");
-        client.query_opt("SELECT job_id, attempt FROM queue.claim('q')", &[]).unwrap()
-    });
-    assert_eq!((again.get::<_, i64>(0), again.get::<_, i32>(1)), (job_id, 2));
-    assert!(up.elapsed() > Duration::from_millis(900), "the lease started anew with the server");
+    assert!(lease_left_of_job(&mut client, with_span) > 3500.0);
 }
 
 #[test]
@@ -273,12 +249,8 @@ fn jobs_of_prepared_transactions_appear_when_those_commit_also_after_a_crash() {
 
     let mut client = kill(&cluster);
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "the others are still not there");
-    let mut sleeper = cluster.connect_to("app");
-    let pid = sleeper.pid();
-    let thread = thread::spawn(move || {
-        sleeper.column::<String>("SELECT payload ->> 'of' FROM queue.claim('q', 10, wait => '10 s')")
-    });
-    wait_asleep(&mut client, pid);
+    let sql = "SELECT payload ->> 'of' FROM queue.claim('q', 10, wait => '10 s')";
+    let thread = asleep::<String>(&mut client, cluster.connect_to("app"), sql);
     let start = Instant::now();
     client.run("ROLLBACK PREPARED 'no'");
     client.run("COMMIT PREPARED 'yes'");

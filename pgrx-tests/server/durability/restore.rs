@@ -331,12 +331,8 @@ fn a_restored_job_keeps_the_time_by_which_it_must_start() {
         let sql = format!("SELECT start_by <= clock_timestamp() FROM queue.job({late})");
         client.value::<bool>(&sql)
     });
-    let file = cluster.dir().join("dump").display().to_string();
-    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
+    let mut copy = restore_copy(&cluster, "app");
     assert_eq!(client.state(late), "ready", "nobody has ended it before the dump");
-    cluster.connect().run("CREATE DATABASE copy");
-    run(&mut program(&cluster, "pg_restore", &["-e", &file]));
-    let mut copy = cluster.connect_to("copy");
     wait_awake(&mut copy);
     assert_eq!(copy.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"), [kept]);
     wait::until_true("it has expired", || copy.state(late) == "expired");

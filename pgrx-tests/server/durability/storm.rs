@@ -1,5 +1,5 @@
-//! Short runs of the torture, one for each kind of promise. All its clients and checkers work. Not responsible for the
-//! long run with everything (`make torture`).
+//! Short runs of the torture. Each run works on some kinds of queues, and afterwards all checkers compare what happened
+//! with the promises. Not responsible for the long run with everything (`make torture`).
 
 use std::process::Command;
 
@@ -17,16 +17,21 @@ fn storm(preset: &str, seconds: u64) {
 }
 
 #[test]
-fn no_job_is_lost_or_doubled_when_transactions_roll_back_and_connections_end() {
+fn every_promise_holds_when_transactions_roll_back_and_connections_end() {
     storm("sessions", 5);
 }
 
 #[test]
-fn no_job_is_lost_or_doubled_when_the_server_crashes_again_and_again() {
+fn every_promise_holds_when_the_server_crashes_again_and_again() {
     storm("crashes", 15);
 }
 
 #[test]
-fn the_limits_hold_in_a_storm() {
+fn limits_hold_under_many_sessions() {
     storm("limits", 10);
+}
+
+#[test]
+fn keys_and_conditions_hold_under_many_sessions() {
+    storm("keys", 12);
 }

@@ -3,12 +3,6 @@
 use crate::faults::held::{begin, hold_session, release};
 use crate::shared::*;
 
-/// Returns how long an attempt's lease still lasts, in seconds.
-fn lease_left(client: &mut Client, id: i64) -> f64 {
-    client
-        .value(&format!("SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"))
-}
-
 #[test]
 fn a_lease_that_was_lengthened_is_that_long_after_a_crash_at_any_point_behind_the_commit() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");

@@ -266,29 +266,8 @@ fn a_delayed_job_that_is_claimed_while_it_falls_due_runs_once() {
     }
 }
 
-#[test]
-fn a_session_that_dies_anywhere_in_a_claim_leaves_its_jobs_to_others() {
-    for point in ["claim.taken", "row.claim.before", "row.claim.after", "claim.done", "commit.begun", "commit.checked"]
-    {
-        let (mut client, q) = queue("max_running => 5");
-        let jobs: Vec<i64> = (0..5).map(|_| client.enqueue(&q)).collect();
-        let mut session = connect();
-        let fault = server().fault_of(session.pid(), point, "terminate");
-        let died = begin(session, format!("SELECT FROM queue.claim('{q}', 5)"));
-        assert_eq!(died.join().unwrap().1, "57P01", "{point}");
-        assert!(fault.release(), "{point}");
-        let mut found = Vec::new();
-        wait::until_true(&format!("all jobs are claimed after {point}"), || {
-            found.extend(claim_all(&mut client, &q));
-            found.len() >= jobs.len()
-        });
-        found.sort_unstable();
-        assert_eq!(found, jobs, "{point}");
-    }
-}
-
-/// REINDEX CONCURRENTLY waits for older snapshots and for locks on the table. It does not wait for a call that has a
-/// younger snapshot and no lock yet.
+/// REINDEX CONCURRENTLY waits for snapshots from before it has read the table, and for locks on the table. It does not
+/// wait for a call with a younger snapshot and no lock yet.
 #[test]
 fn an_index_that_was_replaced_under_a_call_is_not_used() {
     // When the call opens the old index, the index is gone, or no session writes into it any more.
@@ -329,24 +308,8 @@ fn an_index_that_was_replaced_under_a_call_is_not_used() {
 }
 
 #[test]
-fn an_end_that_fails_anywhere_leaves_the_attempt_to_its_worker() {
-    for point in ["end.held", "row.outcome.before", "row.outcome.after", "commit.begun", "commit.checked"] {
-        let (mut client, q) = queue("");
-        let job = client.enqueue(&q);
-        let id = client.claim(&q);
-        let mut session = connect();
-        let fault = server().fault_of(session.pid(), point, "error");
-        let (_, code) = begin(session, format!("SELECT queue.complete({id})")).join().unwrap();
-        assert_eq!(code, "58000", "{point}");
-        drop(fault);
-        client.run(&format!("SELECT queue.complete({id})"));
-        assert_eq!(client.state(job), "completed", "{point}");
-    }
-}
-
-#[test]
-fn a_claim_that_gives_up_searching_reads_the_settings_again() {
-    // Memory does not know the many lanes. The claim reads each of them and looks again.
+fn a_claim_that_gives_up_looking_reads_the_settings_anew() {
+    // Memory knows nothing of the many lanes: the claim reads each of them, and looks again.
     let stages: Vec<String> = (0..32).map(|n| format!("s{n}")).collect();
     let options = format!("max_running => 5, stages => '{{{}}}'", stages.join(","));
     for (change, expected) in [

@@ -65,6 +65,14 @@ const MISTAKES: &[Row] = &[
     ("queue.cancel(#)", "22023", "has the form of an attempt's id, not of a job's", "\"job_id\""),
     ("queue.job(992)", "22023", "992 has the form of an attempt's id", "\"job_id\""),
     ("queue.complete(99999984)", "QJ001", "lost lease on attempt 99999984", ""),
+    ("queue.complete(7)", "22023", "7 is not the id of an attempt", ""),
+    ("queue.complete(15)", "22023", "15 is not the id of an attempt", ""),
+    ("queue.cancel(7)", "22023", "7 is not the id of a job", ""),
+    ("queue.cancel(1)", "22023", "1 is not the id of a job", ""),
+    // A choice for duplicates, without a key.
+    ("queue.enqueue('q', on_duplicate => 'replace')", "22023", "on_duplicate needs a unique_key", ""),
+    ("queue.enqueue('q', on_duplicate => 'rerun')", "22023", "on_duplicate needs a unique_key", ""),
+    ("queue.enqueue_batch('q', '[{\"on_duplicate\": \"error\"}]')", "22023", "jobs[0]: on_duplicate needs", ""),
     // Values out of range.
     ("queue.enqueue('q', priority => 10000000000)", "42883", "", "a whole number from -2147483648 to 2147483647"),
     ("queue.enqueue('q', priority => 1.5)", "42883", "", "write a whole number"),
@@ -145,6 +153,8 @@ fn correct_calls_raise_no_notice() {
         "queue.enqueue('q', start_within => '1 h')",
         "queue.enqueue('q', unique_key => 'k', on_duplicate => 'replace', delay => '1 h', max_delay => '1 h')",
         "queue.enqueue('q', headers => '{}')",
+        "queue.enqueue('q', on_duplicate => 'skip')",
+        "queue.enqueue('q', on_duplicate => NULL)",
         "queue.enqueue('q', delay => '1 h')",
         "queue.schedule('s', 'q', every => '1 h')",
         "queue.create('r', lease => '1 second')",

@@ -4,13 +4,12 @@ use crate::shared::*;
 
 #[test]
 fn the_extension_can_be_created_and_dropped() {
-    let (_cluster, mut client) = Cluster::new().start_with_database("app");
+    let database = Database::new();
+    let mut client = database.connect();
     let installed = "SELECT FROM pg_extension WHERE extname = 'pg_queue'";
     assert_eq!(client.query(installed, &[]).unwrap().len(), 1);
 
-    let again = client.batch_execute("CREATE EXTENSION pg_queue").unwrap_err();
-    assert_eq!(error::code(&again), "42710", "{again:?}");
-
+    client.refused("CREATE EXTENSION pg_queue", "42710");
     client.run("DROP EXTENSION pg_queue");
     assert_eq!(client.query(installed, &[]).unwrap().len(), 0);
 }

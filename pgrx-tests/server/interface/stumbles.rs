@@ -20,89 +20,36 @@ pub fn taken(notices: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
     std::mem::take(&mut notices.lock().unwrap())
 }
 
-fn hint(failure: &postgres::Error) -> String {
-    failure.as_db_error().and_then(|e| e.hint()).unwrap_or_default().to_owned()
-}
-
-fn detail(failure: &postgres::Error) -> String {
-    failure.as_db_error().and_then(|e| e.detail()).unwrap_or_default().to_owned()
-}
-
 #[test]
 fn the_error_for_a_role_without_grants_says_what_to_grant() {
     let (cluster, mut client) = Cluster::new().start_with_database("app");
     client.run("SELECT queue.create('mail'); CREATE ROLE app_user LOGIN");
-    let try_as_user = |database: &str, sql: &str| {
+    let hint = |database: &str, sql: &str| {
         let mut other = cluster.connect_to(database);
         other.run("SET ROLE app_user");
-        other.batch_execute(sql).unwrap_err()
+        other.refused(sql, "42501").hint
     };
     for (sql, command) in [
         ("SELECT queue.enqueue('mail')", "queue.grant('QUEUE', 'ROLE', 'produce')"),
         ("SELECT * FROM queue.jobs", "'consume', 'observe', 'manage'"),
         ("SELECT * FROM queue_internal.attempt_0", "use the functions and views of schema queue"),
     ] {
-        let failure = try_as_user("app", sql);
-        assert_eq!(error::code(&failure), "42501");
-        assert!(hint(&failure).contains(command), "{failure:?}");
+        let hint = hint("app", sql);
+        assert!(hint.contains(command), "{sql}: {hint}");
     }
     // There is no hint if the message is in another language or the schema belongs to another user.
     client.run("CREATE SCHEMA other");
-    assert_eq!(hint(&try_as_user("app", "SELECT * FROM other.jobs")), "");
+    assert_eq!(hint("app", "SELECT * FROM other.jobs"), "");
     let mut plain = cluster.connect_to("postgres");
     plain.run("CREATE SCHEMA queue");
-    assert_eq!(hint(&try_as_user("postgres", "SELECT * FROM queue.jobs")), "");
+    assert_eq!(hint("postgres", "SELECT * FROM queue.jobs"), "");
     client.run("SELECT queue.grant('mail', 'app_user', 'produce')");
     let mut other = cluster.connect_to("app");
     other.run("SET ROLE app_user; SELECT queue.enqueue('mail')");
 }
 
 #[test]
-fn an_error_contains_the_given_value() {
-    let (mut client, q) = queue("");
-    client.run(&format!("SELECT queue.enqueue('{q}')"));
-    let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}')"));
-    for (sql, given) in [
-        (format!("SELECT queue.enqueue('{q}', delay => '-7 s')"), "It is -00:00:07."),
-        (format!("SELECT queue.enqueue('{q}', lease => '20 years')"), "It is 20 years."),
-        (format!("SELECT queue.fail({id}, 'x', retry_in => '-2 days')"), "It is -2 days."),
-        (format!("SELECT queue.release({id}, '-1 s')"), "It is -00:00:01."),
-        (format!("SELECT queue.extend({id}, '0')"), "It is 00:00:00."),
-        (format!("SELECT id FROM queue.claim('{q}', wait => '-3 s')"), "It is -00:00:03."),
-        (format!("SELECT id FROM queue.claim('{q}', lease => '0')"), "It is 00:00:00."),
-        (format!("CALL queue.wait('{q}', '-1 min')"), "It is -00:01:00."),
-        (format!("SELECT queue.alter('{q}', rate_period => '0')"), "It is 00:00:00."),
-        (format!("SELECT queue.alter('{q}', backoff_base => '-1 s')"), "It is -00:00:01."),
-        (format!("SELECT queue.alter('{q}', backoff_jitter => 2)"), "It is 2."),
-        (format!("SELECT queue.alter('{q}', retention => '-2 s')"), "It is -00:00:02."),
-        (format!("SELECT queue.alter('{q}', lease => '-1 s')"), "It is -00:00:01."),
-    ] {
-        let failure = client.batch_execute(&sql).unwrap_err();
-        assert_eq!((error::code(&failure), detail(&failure).as_str()), ("22023", given), "{sql}");
-    }
-}
-
-#[test]
-fn on_duplicate_needs_a_unique_key() {
-    let (mut client, q) = queue("");
-    for way in ["replace", "rerun", "error"] {
-        for sql in [
-            format!("SELECT queue.enqueue('{q}', on_duplicate => '{way}')"),
-            format!("SELECT count(*) FROM queue.enqueue_batch('{q}', '[{{\"on_duplicate\": \"{way}\"}}]')"),
-        ] {
-            let failure = client.batch_execute(&sql).unwrap_err();
-            assert_eq!(error::code(&failure), "22023", "{sql}");
-            assert!(failure.as_db_error().unwrap().message().ends_with("on_duplicate needs a unique_key"));
-        }
-    }
-    // The default value needs no key, whether it is given or not.
-    client.run(&format!(
-        "SELECT queue.enqueue('{q}', on_duplicate => 'skip'), queue.enqueue('{q}', on_duplicate => NULL)"
-    ));
-}
-
-#[test]
-fn a_group_without_limits_and_a_shortened_wait_raise_one_notice_each() {
+fn a_group_without_limits_and_a_wait_that_is_cut_are_told_once() {
     let database = Database::new();
     let (mut client, notices) = listening(&database.name);
     create(&mut client, "plain", "");
@@ -137,9 +84,8 @@ fn a_group_without_limits_and_a_shortened_wait_raise_one_notice_each() {
 fn a_drop_if_exists_of_a_missing_queue_does_nothing() {
     let database = Database::new();
     let (mut client, notices) = listening(&database.name);
-    let failure = client.batch_execute("SELECT queue.drop('nope')").unwrap_err();
-    assert_eq!(error::code(&failure), "42704");
-    assert!(!hint(&failure).contains("queue.create") && hint(&failure).contains("if_exists"), "{failure:?}");
+    let failure = client.refused("SELECT queue.drop('nope')", "42704");
+    assert!(!failure.hint.contains("queue.create") && failure.hint.contains("if_exists"), "{failure:?}");
     client.run("SELECT queue.drop('nope', if_exists => true)");
     assert_eq!(taken(&notices), ["NOTICE queue \"nope\" does not exist, skipping"]);
     create(&mut client, "there", "");
@@ -156,22 +102,6 @@ fn a_drop_if_exists_of_a_missing_queue_does_nothing() {
         SELECT queue.grant('own', 'no_manager_of_queues', 'manage')",
     );
     client.run("SET ROLE no_manager_of_queues");
-    let failure = client.batch_execute("SELECT queue.drop('there', if_exists => true)").unwrap_err();
-    assert_eq!(error::code(&failure), "42501");
+    client.refused("SELECT queue.drop('there', if_exists => true)", "42501");
     client.run("RESET ROLE; DROP OWNED BY no_manager_of_queues; DROP ROLE no_manager_of_queues");
-}
-
-/// A plain number was given as an id.
-#[test]
-fn an_error_does_not_call_a_plain_number_an_id() {
-    let (mut client, _) = queue("");
-    for (sql, message) in [
-        ("SELECT queue.complete(7)", "7 is not the id of an attempt"),
-        ("SELECT queue.cancel(7)", "7 is not the id of a job"),
-        ("SELECT queue.complete(15)", "15 is not the id of an attempt"),
-        ("SELECT queue.cancel(1)", "1 is not the id of a job"),
-    ] {
-        let failure = client.batch_execute(sql).unwrap_err();
-        assert_eq!((error::code(&failure), failure.as_db_error().unwrap().message()), ("22023", message));
-    }
 }

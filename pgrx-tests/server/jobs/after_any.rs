@@ -159,61 +159,6 @@ fn a_batch_of_completions_releases_jobs_that_wait_for_any_of_them() {
 }
 
 #[test]
-fn a_job_is_released_once_when_several_predecessors_complete_at_the_same_time() {
-    const SESSIONS: usize = 8;
-    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour', max_attempts => 1");
-    create(&mut client, "f", "lease => '1 hour'");
-    for round in 0..30_u64 {
-        client.run("BEGIN");
-        let flow: i64 = client.value("SELECT queue.enqueue_flow('f', runs => true, upon => 'any')");
-        let jobs: Vec<i64> = client.column(&format!(
-            "SELECT queue.enqueue_many('q', array_fill('{{}}'::jsonb, ARRAY[{SESSIONS}]), flow => {flow})"
-        ));
-        client.run("COMMIT");
-        let claimed: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {SESSIONS}) ORDER BY job_id"));
-        let early: i64 = client.value(&format!("SELECT queue.enqueue('f', after => ARRAY{jobs:?}, upon => 'any')"));
-        let barrier = Barrier::new(SESSIONS + 1);
-        let late: i64 = thread::scope(|scope| {
-            for (n, id) in claimed.iter().enumerate() {
-                let (barrier, database) = (&barrier, &database);
-                scope.spawn(move || {
-                    let mut random = Random::new(round * 100 + n as u64);
-                    let mut session = database.connect();
-                    barrier.wait();
-                    if random.percent(30) {
-                        session.run(&format!("BEGIN; SELECT queue.complete({id}); ROLLBACK"));
-                    }
-                    // At least one job completes.
-                    session.run(&match random.percent(40) && n > 0 {
-                        true => format!("SELECT queue.fail({id}, 'no')"),
-                        false => format!("SELECT queue.complete({id})"),
-                    });
-                });
-            }
-            let mut session = database.connect();
-            barrier.wait();
-            session.value(&format!("SELECT queue.enqueue('f', after => ARRAY{jobs:?}, upon => 'any')"))
-        });
-        for job in [early, late, flow] {
-            wait::until_true("it is released", || client.state(job) == "ready");
-        }
-        let mut ran: Vec<i64> = Vec::new();
-        wait::until_true("they run", || {
-            ran.extend(
-                client.column::<i64>("SELECT job_id FROM queue.claim('f', 10) WHERE queue.complete(id) IS NOT NULL"),
-            );
-            ran.len() >= 3
-        });
-        ran.sort_unstable();
-        let mut expected = [early, late, flow];
-        expected.sort_unstable();
-        assert_eq!(ran, expected);
-        assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 0);
-    }
-    client.check();
-}
-
-#[test]
 fn a_flow_goes_on_at_its_first_completed_member() {
     let (_database, mut client) = database();
     let (flow, members) = flow_of(&mut client, 3);

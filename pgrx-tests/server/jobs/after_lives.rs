@@ -1,4 +1,5 @@
-//! Held jobs survive a dropped queue, a move to another segment, a restart and a crash.
+//! Held jobs survive a dropped queue, a move to another segment, a restart and a crash, and more of them than memory
+//! lists.
 
 use crate::jobs::after::{after, database, end, maintain, maintain_everything, overdue};
 use crate::shared::*;
@@ -112,4 +113,36 @@ fn an_overdue_job_is_not_missed_in_a_long_transaction_nor_over_a_restart() {
     cluster.restart();
     let mut client = cluster.connect_to("app");
     wait::until_true("it is released", || client.state(waiting) == "ready");
+}
+
+#[test]
+fn more_than_memory_lists_may_be_handed_over_at_once() {
+    const JOBS: usize = 4_500;
+    let (database, mut client) = Database::without_worker().with_queue("p", "lease => '1 hour'");
+    create(&mut client, "q", "lease => '1 hour'");
+    let states = "(SELECT held = $h AND ready = $r FROM queue.stats WHERE queue_name = 'q')";
+    let are = |held: usize, ready: usize| states.replace("$h", &held.to_string()).replace("$r", &ready.to_string());
+    // Each database has its own list: no other test disturbs this one.
+    let enqueue = format!(
+        "WITH p AS (SELECT job_id FROM queue.enqueue_many('p', array_fill('1'::jsonb, ARRAY[{JOBS}])) AS p (job_id))
+         SELECT count(queue.enqueue('q', after => ARRAY[job_id])) FROM p"
+    );
+    // The commit of the enqueues fills the list.
+    client.run(&enqueue);
+    client.maintain_until("(SELECT bool_and(did = 0) FROM queue.maintain() WHERE duty = 'release')");
+    assert!(client.value::<bool>(&format!("SELECT {}", are(JOBS, 0))));
+    // The commit of the ends fills it, too.
+    client.work_off("p", JOBS as i64);
+    client.maintain_until(&are(0, JOBS));
+    // Enqueues and ends both commit while the worker looks at all held jobs.
+    client.run(&enqueue);
+    let mut other = database.connect();
+    client.run("BEGIN");
+    client.work_off("p", JOBS as i64);
+    other.run("SELECT FROM queue.maintain()");
+    client.run("COMMIT");
+    client.maintain_until(&are(0, 2 * JOBS));
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    wait::until_true("all ran", || client.work_off("q", 1000) == 0);
+    assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'q'"), 2 * JOBS as i64);
 }

@@ -1,7 +1,5 @@
 //! Jobs with predecessors survive failures: many deaths, processes that end in the middle, a dump and its restore.
 
-use queue_tests::installation::run;
-
 use crate::shared::*;
 use crate::storage::segments;
 
@@ -42,73 +40,7 @@ fn after_an_outage_the_retry_of_dead_jobs_lets_all_chains_go_on() {
 }
 
 #[test]
-fn the_release_may_end_at_each_of_its_points() {
-    let (cluster, mut client) = Cluster::new().conf("max_connections = 30").start_with_database("app");
-    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
-    create(&mut client, "other", "");
-    for point in ["release.begun", "release.taken", "release.looked", "release.claimed", "release.written"] {
-        for action in ["error", "terminate", "crash"] {
-            let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 3)");
-            let met = after(&mut client, &jobs[..1], "completed");
-            let all = after(&mut client, &jobs[..2], "completed");
-            let failed = after(&mut client, &jobs[..2], "failed");
-            let next = after(&mut client, &[failed], "ended");
-            let first = after(&mut client, &jobs[1..], "any");
-            let none = after(&mut client, &[failed, failed], "any");
-            let held = after(&mut client, &jobs[2..], "completed");
-            let fan: Vec<i64> = client.column(&format!(
-                "SELECT * FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[1200]), after => '{{{}}}')",
-                jobs[0]
-            ));
-            // The worker has served all ends.
-            wait::until_true("what was handed over is served", || {
-                client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0
-            });
-            let fault = cluster.fault(point, action);
-            let mut statements = vec!["SELECT count(queue.complete(id)) FROM queue.claim('q', 2)"];
-            if point == "release.begun" {
-                // After a purge the worker looks at all held jobs, because it does not learn which jobs were purged.
-                statements.extend(["SELECT queue.enqueue('other')", "SELECT queue.purge('other')"]);
-            }
-            for sql in statements {
-                // The crash may come before the answer, because the fault point is after the commit.
-                if let Err(e) = client.batch_execute(sql) {
-                    assert_eq!(
-                        (action, e.as_db_error().is_none_or(|e| e.code().code().starts_with("57P"))),
-                        ("crash", true),
-                        "{e:?}"
-                    );
-                }
-            }
-            fault.wait_reached();
-            drop(fault);
-            if action == "crash" {
-                wait::until("the server is down", || client.simple_query("SELECT 1").err());
-                cluster.wait_ready();
-                client = cluster.connect_to("app");
-            }
-            for job in [met, all, next, first] {
-                wait_for(&mut client, job, "ready");
-            }
-            assert_eq!((client.state(failed), client.state(held)), ("skipped".into(), "held".into()), "{point}");
-            wait_for(&mut client, none, "skipped");
-            let ready = format!(
-                "SELECT count(*) FROM queue.jobs WHERE state = 'ready' AND job_id BETWEEN {} AND {}",
-                fan[0],
-                fan[fan.len() - 1]
-            );
-            wait::until_true("the rest are released", || client.value::<i64>(&ready) == 1200);
-            client.run(&format!("SELECT queue.cancel({})", jobs[2]));
-            wait_for(&mut client, held, "skipped");
-            assert_eq!(client.count("SELECT FROM queue.check()"), 0, "{point}");
-            let ran: i64 = client.value("SELECT count(queue.complete(id)) FROM queue.claim('q', 2000)");
-            assert_eq!(ran, 1204, "{point}, {action}");
-        }
-    }
-}
-
-#[test]
-fn a_dump_contains_held_jobs() {
+fn a_dump_takes_held_jobs_along() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start_with_database("app");
     client.switch_worker_off();
     create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
@@ -125,13 +57,9 @@ fn a_dump_contains_held_jobs() {
     // No process has served this successor when the dump is taken.
     let served_there = after(&mut client, &jobs[..1], "completed");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    let file = cluster.dir().join("dump").display().to_string();
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2) AS c ORDER BY job_id");
     client.run(&format!("SELECT queue.release({}), queue.fail({}, 'no')", ids[0], ids[1]));
-    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
-    client.run("CREATE DATABASE copy TEMPLATE template0");
-    let mut copy = cluster.connect_to("copy");
-    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    let mut copy = restore_copy(&cluster, "app");
     copy.run("ALTER DATABASE copy RESET pg_queue.worker");
     wait::until_true("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok());
     wait_for(&mut copy, served_there, "ready");

@@ -200,38 +200,7 @@ fn await_sleeps_without_snapshot_transaction_id_and_lock() {
 }
 
 #[test]
-fn each_of_many_sessions_is_woken_by_the_end_of_its_own_job() {
-    let (cluster, mut client) = Cluster::new().conf("max_connections = 160").start_with_database("app");
-    client.run("SELECT queue.create('q')");
-    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 21)");
-    // A hundred sessions wait for the first job, and one for each other job.
-    let mut of_job = |job: i64| Awaiter::with(cluster.connect_to("app"), job, &mut client);
-    let of_first: Vec<Awaiter> = (0..100).map(|_| of_job(jobs[0])).collect();
-    let mut of_others: Vec<(i64, Awaiter)> = jobs[1..].iter().map(|&job| (job, of_job(job))).collect();
-    let mut first = None;
-    for _ in &jobs {
-        let (id, job): (i64, i64) = client.row("SELECT id, job_id FROM queue.claim('q')");
-        if job == jobs[0] {
-            first = Some(id);
-            continue;
-        }
-        client.run(&format!("SELECT queue.complete({id}, '{job}')"));
-        let n = of_others.iter().position(|(of, _)| *of == job).expect("its session");
-        let answer = of_others.swap_remove(n).1.answer().unwrap();
-        assert_eq!(answer, ("completed".into(), Some(job.to_string())));
-        for (_, other) in &of_others {
-            assert!(!other.thread.is_finished());
-        }
-    }
-    assert!(of_first.iter().all(|awaiter| !awaiter.thread.is_finished()));
-    client.run(&format!("SELECT queue.complete({}, '1')", first.expect("the first job")));
-    for awaiter in of_first {
-        assert_eq!(awaiter.answer().unwrap(), ("completed".into(), Some("1".into())));
-    }
-}
-
-#[test]
-fn the_end_of_a_waiting_session_ends_no_other_wait() {
+fn the_end_of_a_session_that_waits_is_the_end_of_its_wait_only() {
     let (mut client, q) = queue("");
     let job = client.enqueue(&q);
     let others = [Awaiter::new(job), Awaiter::new(job)];

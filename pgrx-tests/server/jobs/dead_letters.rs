@@ -249,13 +249,11 @@ fn two_transactions_cannot_close_a_cycle_of_dead_letter_queues() {
     for level in ["READ COMMITTED", "REPEATABLE READ"] {
         let (mut first, a) = queue("");
         let (mut second, b) = queue("");
-        let pid = second.pid();
         second.run(&format!("BEGIN ISOLATION LEVEL {level}; SELECT FROM queue.queues"));
         first.run(&format!("BEGIN; SELECT queue.alter('{a}', dead_letter => '{b}')"));
         let sql = format!("SELECT queue.alter('{b}', dead_letter => '{a}')");
-        let later = std::thread::spawn(move || second.failure(&sql).code);
-        crate::shared::wait_blocked(&mut connect(), pid);
+        let later = blocked::<i64>(&mut connect(), second, sql);
         first.run("COMMIT");
-        assert_eq!(later.join().unwrap(), "22023", "{level}");
+        assert_eq!(later.join().unwrap().unwrap_err().code, "22023", "{level}");
     }
 }

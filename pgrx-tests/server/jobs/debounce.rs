@@ -238,10 +238,7 @@ fn the_bound_survives_crashes_moves_and_dumps() {
     cluster.crash(client.pid());
     let mut client = cluster.connect_to("app");
     check_bound(&mut client, "d", job, &known);
-    let dump = cluster.pg_dump(&["app"]);
-    cluster.connect().run("CREATE DATABASE copy");
-    cluster.psql_in("copy", &dump);
-    let mut copy = cluster.connect_to("copy");
+    let mut copy = restore_copy(&cluster, "app");
     restore::wait_awake(&mut copy);
     check_bound(&mut copy, "d", job, &known);
 }

@@ -12,9 +12,8 @@ const ONE: [&str; 5] = [
     "SELECT queue.progress($, '1')",
 ];
 
-/// The verbs for many attempts. `queue.end_batch` appears once for each kind of end. They return an answer for each
-/// attempt.
-const MANY: [&str; 9] = [
+/// The verbs for many attempts, one of `queue.end_batch` for each kind of element. They answer for each attempt.
+const MANY: [&str; 10] = [
     "SELECT outcome, reason FROM queue.complete_many(ARRAY[$])",
     "SELECT outcome, reason FROM queue.fail_many(ARRAY[$], 'boom')",
     "SELECT outcome, reason FROM queue.release_many(ARRAY[$])",
@@ -29,6 +28,8 @@ const MANY: [&str; 9] = [
         json_build_object('id', $))))",
     "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('suspend', \
         json_build_object('id', $, 'until', 'epoch'))))",
+    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('extend', \
+        json_build_object('id', $))))",
 ];
 
 /// The verbs for one job and for many jobs.
@@ -149,9 +150,7 @@ fn between_its_deadline_and_its_timeout_an_attempt_can_still_end() {
     ] {
         client.enqueue("q");
         let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
-        wait::until_true("the lease is over", || {
-            client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()"))
-        });
+        wait::until_true("the lease is over", || lease_left(&mut client, id) < 0.0);
         assert_eq!(client.count(&with(verb, id)), 1, "{verb}");
         client.run("SELECT FROM queue.maintain()");
         let found = client.value::<String>(&format!("SELECT state FROM queue.attempts WHERE id = {id}"));

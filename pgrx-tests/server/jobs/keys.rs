@@ -46,7 +46,7 @@ const RUNNING: [&str; 3] = ["claim open", "running", "end open"];
 const ENDED: [&str; 3] = ["completed", "dead", "cancelled"];
 
 #[test]
-fn skip_leaves_a_live_job_alone() {
+fn skip_leaves_a_live_job_alone_and_error_names_it() {
     for state in WAITING.into_iter().chain(RUNNING) {
         let (mut client, q) = queue("");
         let mut other = connect();
@@ -54,20 +54,10 @@ fn skip_leaves_a_live_job_alone() {
         assert_eq!(enqueue(&mut client, &q, "payload => '2'"), job, "{state}");
         assert_eq!(live(&mut client, &q).len(), 1, "{state}");
         assert!(live(&mut client, &q)[0].ends_with(" 1 0"), "{state}");
-        other.run("ROLLBACK");
-    }
-}
-
-#[test]
-fn error_names_the_key_and_the_job() {
-    for state in WAITING.into_iter().chain(RUNNING) {
-        let (mut client, q) = queue("");
-        let mut other = connect();
-        let (job, _) = bring(&mut client, &mut other, &q, state);
-        let failure =
-            client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'error')"));
-        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("23505", "duplicate unique_key"), "{state}");
-        assert_eq!(failure.detail, format!("Key \"k\" is held by job {job}."));
+        let refused = client
+            .refused(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'error')"), "23505");
+        assert_eq!(refused.message, "duplicate unique_key", "{state}");
+        assert_eq!(refused.detail, format!("Key \"k\" is held by job {job}."));
         other.run("ROLLBACK");
     }
 }

@@ -49,14 +49,9 @@ fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
     client.refused(enqueue, "55P03");
     // Sessions with another key do not wait for it.
     client.run("SELECT queue.enqueue('q', unique_key => 'other')");
-    let mut other = cluster.connect_to("app");
-    let pid = other.pid();
-    thread::scope(|scope| {
-        let second = scope.spawn(move || other.value::<i64>(enqueue));
-        wait_blocked(&mut client, pid);
-        client.run("COMMIT PREPARED 'a'");
-        assert_eq!(second.join().unwrap(), first);
-    });
+    let second = blocked::<i64>(&mut client, cluster.connect_to("app"), enqueue);
+    client.run("COMMIT PREPARED 'a'");
+    assert_eq!(second.join().unwrap().unwrap(), first);
     client.run("ROLLBACK PREPARED 'b'");
     client.run("SELECT queue.enqueue('q', unique_key => 'gone')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
@@ -80,15 +75,9 @@ fn a_run_requested_in_a_prepared_transaction_holds_its_key_over_a_restart() {
     let mut client = cluster.connect_to("app");
     client.run("SET lock_timeout = '1 s'");
     client.refused(&rerun(2, 2), "55P03");
-    let mut other = cluster.connect_to("app");
-    let pid = other.pid();
-    let older = rerun(2, 2);
-    thread::scope(|scope| {
-        let older = scope.spawn(move || other.value::<i64>(&older));
-        wait_blocked(&mut client, pid);
-        client.run("COMMIT PREPARED 'newest'");
-        assert_eq!(older.join().unwrap(), job, "the call counts for nothing");
-    });
+    let older = blocked::<i64>(&mut client, cluster.connect_to("app"), rerun(2, 2));
+    client.run("COMMIT PREPARED 'newest'");
+    assert_eq!(older.join().unwrap().unwrap(), job, "the call counts for nothing");
     assert_eq!(client.value::<i64>(&rerun(2, 2)), job);
     client.run(&format!("SELECT queue.complete({id})"));
     wait::until_true("it runs once more", || client.state(job) == "ready");

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::AtomicI32;
 
-use queue_tests::installation::run;
-
 use crate::jobs::after::{database, maintain};
 use crate::shared::*;
 use crate::storage::segments::cluster;
@@ -178,55 +176,6 @@ fn an_open_transaction_does_not_delay_a_suspended_job_beyond_its_time() {
 }
 
 #[test]
-fn a_suspended_job_goes_on_once_if_its_time_and_the_last_end_come_together() {
-    const JOBS: usize = 40;
-    let (database, mut client) = Database::new().with_queue("q", "lease => '1 hour'");
-    create(&mut client, "own", "lease => '1 hour'");
-    for round in 0..5_u64 {
-        let others: Vec<i64> = client.column(&format!("SELECT queue.enqueue('q') FROM generate_series(1, {JOBS})"));
-        let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {JOBS}) ORDER BY job_id"));
-        let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue('own') FROM generate_series(1, {JOBS})"));
-        let owns: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('own', {JOBS}) ORDER BY job_id"));
-        let moment: String = client.value("SELECT (clock_timestamp() + interval '150 ms')::text");
-        for (own, other) in owns.iter().zip(&others) {
-            client.run(&format!("SELECT queue.suspend({own}, ARRAY[{other}], 'ended', until => '{moment}')"));
-        }
-        let barrier = Barrier::new(4);
-        thread::scope(|scope| {
-            for (n, ids) in ids.chunks(JOBS / 4).enumerate() {
-                let (barrier, database, moment) = (&barrier, &database, &moment);
-                scope.spawn(move || {
-                    let mut random = Random::new(round * 10 + n as u64);
-                    let mut session = database.connect();
-                    barrier.wait();
-                    session.run(&format!(
-                        "SELECT pg_sleep(extract(epoch FROM '{moment}'::timestamptz - clock_timestamp()) - 0.005)"
-                    ));
-                    for id in ids {
-                        if random.percent(20) {
-                            session.run(&format!("BEGIN; SELECT queue.complete({id}); ROLLBACK"));
-                        }
-                        session.run(&format!("SELECT queue.complete({id})"));
-                    }
-                });
-            }
-        });
-        let mut ran: Vec<i64> = Vec::new();
-        wait::until_true("all go on", || {
-            ran.extend(
-                client.column::<i64>("SELECT job_id FROM queue.claim('own', 100) WHERE queue.complete(id) IS NOT NULL"),
-            );
-            ran.len() >= JOBS
-        });
-        thread::sleep(Duration::from_millis(20));
-        assert_eq!(client.count("SELECT FROM queue.claim('own', 100)"), 0);
-        ran.sort_unstable();
-        assert_eq!(ran, jobs);
-    }
-    client.check();
-}
-
-#[test]
 fn a_crash_a_move_to_another_segment_and_a_restore_keep_the_time() {
     let cluster = cluster(&["pg_queue.segment_age = 3600"]);
     let mut client = cluster.connect();
@@ -264,11 +213,7 @@ fn a_restored_database_keeps_the_times_of_suspended_jobs() {
     let other = client.enqueue("q");
     let timed = suspended(&mut client, &[other], "ended", "clock_timestamp() + interval '3 s'");
     let waits = suspended(&mut client, &[other], "ended", "now() + interval '1 hour'");
-    let file = cluster.dir().join("dump").display().to_string();
-    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
-    client.run("CREATE DATABASE copy TEMPLATE template0");
-    let mut copy = cluster.connect_to("copy");
-    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    let mut copy = restore_copy(&cluster, "app");
     wait::until_true("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok());
     wait::until_true("it goes on", || copy.state(timed) == "ready");
     assert_eq!(copy.state(waits), "held");

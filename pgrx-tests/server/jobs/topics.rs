@@ -462,14 +462,9 @@ fn a_publisher_does_not_wait_for_a_session_that_binds() {
     client.run("SET lock_timeout = '2s'");
     assert_eq!(published(&mut client, "'{}'"), "a", "what is not committed does not count");
     // A drop waits for a transaction that binds, and then finds the binding.
-    let mut dropper = database.connect();
-    let pid = dropper.pid();
-    let failure = thread::scope(|scope| {
-        let waiting = scope.spawn(move || dropper.failure("SELECT queue.drop('t')"));
-        wait_blocked(&mut client, pid);
-        binder.run("COMMIT");
-        waiting.join().unwrap()
-    });
+    let dropped = blocked::<bool>(&mut client, database.connect(), "SELECT queue.drop('t')");
+    binder.run("COMMIT");
+    let failure = dropped.join().unwrap().unwrap_err();
     assert_eq!(failure.code, "55000", "{failure:?}");
     assert_eq!(published(&mut client, "'{}'"), "b");
 }

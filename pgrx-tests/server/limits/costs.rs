@@ -1,6 +1,6 @@
 //! Costs: a number in a job's headers or payload says how much the job counts for the rates of its queue.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use super::gates::{claim, forget_claim};
 use crate::shared::*;
@@ -16,7 +16,12 @@ fn fill(client: &mut Client, queue: &str, group: Option<&str>, costs: &[i64]) ->
     client.column(&format!("SELECT {enqueue} FROM {jobs} ORDER BY n"))
 }
 
-/// Claims all jobs that may start. Returns their costs.
+/// A session that sleeps until it can claim a job.
+fn sleeper(client: &mut Client, queue: &str) -> JoinHandle<Vec<i64>> {
+    asleep(client, connect(), format!("SELECT id FROM queue.claim('{queue}', wait => '60 s')"))
+}
+
+/// The costs of the claimed jobs.
 fn start(client: &mut Client, queue: &str) -> Vec<i64> {
     let tokens = "(headers ->> 'tokens')::float8::bigint";
     client.column(&format!("SELECT {tokens} FROM queue.claim('{queue}', 100)"))
@@ -105,16 +110,10 @@ fn a_worker_reports_the_actual_cost() {
     fill(&mut client, &queue, None, &[60, 60, 30, 20]);
     let first = claim(&mut client, &queue, 1)[0];
     assert!(start(&mut client, &queue).is_empty());
-    thread::scope(|scope| {
-        let mut sleeper = connect();
-        let pid = sleeper.pid();
-        let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
-        let sleeping = scope.spawn(move || sleeper.count(&asked));
-        wait_asleep(&mut client, pid);
-        // The job has used less than its cost. A rollback does not undo that report.
-        client.run(&format!("BEGIN; SELECT queue.charge({first}, 10); ROLLBACK"));
-        assert_eq!(sleeping.join().unwrap(), 1);
-    });
+    let sleeper = sleeper(&mut client, &queue);
+    // It has used less, which a rollback does not undo.
+    client.run(&format!("BEGIN; SELECT queue.charge({first}, 10); ROLLBACK"));
+    assert_eq!(sleeper.join().unwrap().len(), 1);
     assert_eq!(start(&mut client, &queue), [30]);
     // The job has used more than its cost, even beyond the limit.
     client.run(&format!("SELECT queue.charge({first}, 25)"));
@@ -174,47 +173,7 @@ fn jobs_that_wait_follow_an_alter_of_their_cost() {
     assert_eq!(start(&mut client, &queue), [4, 4]);
 }
 
-#[test]
-fn costs_hold_from_the_first_claim_after_a_crash() {
-    let (cluster, mut client) =
-        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
-    create(&mut client, "q", &format!("rate_limit => 100, retention => '0', {TOKENS}"));
-    create(&mut client, "g", &format!("rate_limit_per_group => 100, retention => '0', {TOKENS}"));
-    create(&mut client, "churn", "retention => '0'");
-    fill(&mut client, "q", None, &[40, 45, 20, 20]);
-    fill(&mut client, "g", Some("a"), &[40, 45, 20, 20]);
-    let (of_queue, of_group) = (claim(&mut client, "q", 100), claim(&mut client, "g", 100));
-    assert_eq!((of_queue.len(), of_group.len()), (2, 2));
-    client.run(&format!("SELECT queue.complete_many(ARRAY{of_queue:?}::bigint[])"));
-    client.run(&format!("SELECT queue.complete({})", of_group[0]));
-    for round in 0..3 {
-        if round == 1 {
-            forget_claim(&mut client, of_queue[0]);
-            let known = "SELECT sum(claimed)::bigint FROM queue_internal.group_start";
-            assert_eq!(client.value::<i64>(known), 40 + 45 + 40);
-        }
-        drop(client);
-        if round < 2 {
-            cluster.restart_killed();
-        } else {
-            cluster.restart();
-        }
-        client = cluster.connect();
-        assert!(claim(&mut client, "q", 100).is_empty() && claim(&mut client, "g", 100).is_empty());
-    }
-    // A running job counts with its cost.
-    client.run(&format!("SELECT queue.charge({}, 45)", of_group[1]));
-    assert!(claim(&mut client, "g", 100).is_empty());
-    for queue in ["q", "g"] {
-        let option = if queue == "q" { "rate_limit" } else { "rate_limit_per_group" };
-        client.run(&format!("SELECT queue.alter('{queue}', {option} => 104)"));
-        assert!(claim(&mut client, queue, 100).is_empty());
-        client.run(&format!("SELECT queue.alter('{queue}', {option} => 105)"));
-        assert_eq!(claim(&mut client, queue, 100).len(), 1);
-    }
-}
-
-/// Groups with equal weights start as many jobs each, even if jobs that do not fit go back.
+/// Groups with equal weights start as many jobs each, although jobs that do not fit go back.
 #[test]
 fn shares_are_exact_beside_costs() {
     let options = "rate_limit => 20, rate_period => '50 ms', fair_share => 'jobs', lease => '1 hour'";
@@ -321,22 +280,16 @@ fn a_costly_job_that_is_removed_or_changed_lets_others_start() {
             let ids = fill(&mut client, &queue, group, &[50, 80]);
             assert_eq!(start(&mut client, &queue), [50]);
             assert!(start(&mut client, &queue).is_empty());
-            let mut sleeper = connect();
-            let pid = sleeper.pid();
-            let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
             if !goes.contains("purge") {
                 fill(&mut client, &queue, group, &[10]);
             }
             let goes = goes.replace("{id}", &ids[1].to_string()).replace("{queue}", &queue);
-            thread::scope(|scope| {
-                let sleeping = scope.spawn(move || sleeper.count(&asked));
-                wait_asleep(&mut client, pid);
-                client.run(&format!("SELECT {goes}"));
-                if goes.contains("purge") {
-                    fill(&mut client, &queue, group, &[10]);
-                }
-                assert_eq!(sleeping.join().unwrap(), 1, "{goes}");
-            });
+            let sleeper = sleeper(&mut client, &queue);
+            client.run(&format!("SELECT {goes}"));
+            if goes.contains("purge") {
+                fill(&mut client, &queue, group, &[10]);
+            }
+            assert_eq!(sleeper.join().unwrap().len(), 1, "{goes}");
         }
     }
 }
@@ -348,16 +301,10 @@ fn a_cost_that_is_corrected_before_the_commit_wakes_a_sleeper() {
         fill(&mut client, &queue, group, &[100, 50]);
         client.run("BEGIN");
         let id = claim(&mut client, &queue, 1)[0];
-        let mut sleeper = connect();
-        let pid = sleeper.pid();
-        let asked = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
-        thread::scope(|scope| {
-            let sleeping = scope.spawn(move || sleeper.count(&asked));
-            wait_asleep(&mut connect(), pid);
-            client.run(&format!("SELECT queue.charge({id}, 10)"));
-            client.run("COMMIT");
-            assert_eq!(sleeping.join().unwrap(), 1);
-        });
+        let sleeper = sleeper(&mut connect(), &queue);
+        client.run(&format!("SELECT queue.charge({id}, 10)"));
+        client.run("COMMIT");
+        assert_eq!(sleeper.join().unwrap().len(), 1);
     }
 }
 

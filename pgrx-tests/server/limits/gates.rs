@@ -1,9 +1,5 @@
 //! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`. The log shows that they hold at every moment.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize};
-
-use queue_tests::installation::run;
-
 use crate::shared::*;
 
 fn fill(client: &mut Client, queue: &str, jobs: usize) {
@@ -23,54 +19,6 @@ pub fn forget_claim(client: &mut Client, id: i64) {
     }
     let gone = format!("SELECT NOT EXISTS (SELECT FROM queue_internal.claim_{} WHERE id = {id})", id & 15);
     wait::until_true("the ring turns", || client.value::<bool>(&gone));
-}
-
-/// Returns the greatest number of attempts that ran at the same time, according to the log.
-fn most_at_once(client: &mut Client, queue: &str) -> i64 {
-    client.value(&format!(
-        "SELECT coalesce(max(n), 0) FROM (
-             SELECT sum(step) OVER (ORDER BY at, step) AS n FROM (
-                 SELECT claimed_at AS at, 1 AS step FROM queue.attempts WHERE queue_name = '{queue}'
-                 AND claimed_at IS NOT NULL
-                 UNION ALL
-                 SELECT finished_at, -1 FROM queue.attempts WHERE queue_name = '{queue}' AND finished_at IS NOT NULL
-                 AND claimed_at IS NOT NULL
-             ) AS steps) AS sums"
-    ))
-}
-
-#[test]
-fn no_more_jobs_run_than_the_limit_allows() {
-    let (mut client, queue) = queue("max_running => 3, backoff_base => '0'");
-    const JOBS: usize = 400;
-    fill(&mut client, &queue, JOBS);
-    let (running, most, done) = (AtomicI64::new(0), AtomicI64::new(0), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for n in 0..6 {
-            let (running, most, done, queue) = (&running, &most, &done, &queue);
-            scope.spawn(move || {
-                let mut client = connect();
-                let mut random = Random::new(n);
-                while done.load(Ordering::SeqCst) < JOBS {
-                    let size = random.between(1, 3) as usize;
-                    for id in claim(&mut client, queue, size) {
-                        let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                        most.fetch_max(now, Ordering::SeqCst);
-                        thread::sleep(Duration::from_micros(random.below(500)));
-                        running.fetch_sub(1, Ordering::SeqCst);
-                        if random.below(10) == 0 {
-                            client.run(&format!("SELECT queue.fail({id}, 'again')"));
-                        } else {
-                            client.run(&format!("SELECT queue.complete({id})"));
-                            done.fetch_add(1, Ordering::SeqCst);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(most.load(Ordering::SeqCst), 3);
-    assert_eq!(most_at_once(&mut client, &queue), 3);
 }
 
 #[test]
@@ -201,49 +149,6 @@ fn limits_change_while_jobs_run() {
     assert_eq!(claim(&mut other, &queue, 10).len(), 5);
 }
 
-/// Asserts that of any `rate + 1` consecutive claims the last is at least a period after the first.
-fn assert_rate(client: &mut Client, queue: &str, rate: usize, period: &str) {
-    let sql = format!(
-        "SELECT count(*) FROM (SELECT claimed_at, lag(claimed_at, {rate}) OVER (ORDER BY claimed_at) AS before
-             FROM queue.attempts WHERE queue_name = '{queue}' AND claimed_at IS NOT NULL) AS c
-         WHERE claimed_at < before + interval '{period}'"
-    );
-    assert_eq!(client.value::<i64>(&sql), 0);
-}
-
-#[test]
-fn no_period_has_more_starts_than_the_rate_allows() {
-    let (mut client, queue) = queue("rate_limit => 5, rate_period => '200 ms'");
-    const JOBS: usize = 60;
-    fill(&mut client, &queue, JOBS);
-    let done = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for n in 0..4 {
-            let (done, queue) = (&done, &queue);
-            scope.spawn(move || {
-                let mut client = connect();
-                while done.load(Ordering::SeqCst) < JOBS {
-                    // Half of the claims sleep until the next period.
-                    let wait = if n % 2 == 0 { "1 s" } else { "0" };
-                    let sql = format!("SELECT id FROM queue.claim('{queue}', {}, wait => '{wait}')", 1 + n);
-                    let ids: Vec<i64> = client.column(&sql);
-                    for id in ids {
-                        client.run(&format!("SELECT queue.complete({id})"));
-                        done.fetch_add(1, Ordering::SeqCst);
-                    }
-                }
-            });
-        }
-    });
-    assert_rate(&mut client, &queue, 5, "200 ms");
-    let length: f64 = client.value(&format!(
-        "SELECT extract(epoch FROM max(claimed_at) - min(claimed_at))::float8 FROM queue.attempts \
-            WHERE queue_name = '{queue}'"
-    ));
-    // The jobs need eleven periods. Sleepers are woken when the next period begins.
-    assert!((2.2..10.0).contains(&length), "{length}");
-}
-
 #[test]
 fn a_rolled_back_claim_has_used_up_the_rate() {
     let (mut client, queue) = queue("rate_limit => 2, rate_period => '1 hour'");
@@ -262,26 +167,47 @@ fn a_rolled_back_claim_has_used_up_the_rate() {
     assert_eq!(claim(&mut client, &queue, 5).len(), 2);
 }
 
+/// Every limit, rate and cost counts what started before a crash: at first by the log, and when that has been emptied
+/// by the minutes that are kept of it.
 #[test]
-fn limits_hold_from_the_first_claim_after_a_crash() {
+fn limits_rates_and_costs_hold_from_the_first_claim_after_a_crash() {
     let (cluster, mut client) =
         Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
-    create(&mut client, "few", "max_running => 2, lease => '1 hour'");
-    create(&mut client, "slow", "rate_limit => 3, rate_period => '1 day', retention => '0'");
-    create(&mut client, "grouped", "max_running_per_group => 1, lease => '1 hour'");
     create(&mut client, "churn", "retention => '0'");
-    for queue in ["few", "slow"] {
-        fill(&mut client, queue, 10);
+    // A queue, its limit, the costs of its jobs in each of two groups, and the number of jobs that start.
+    let queues = [
+        ("few", "max_running => 2", vec![1; 5], 2),
+        ("few_of_group", "max_running_per_group => 1", vec![1; 5], 2),
+        ("slow", "rate_limit => 3", vec![1; 5], 3),
+        ("slow_group", "rate_limit_per_group => 3", vec![1; 5], 6),
+        ("dear", "rate_limit => 100", vec![40, 20], 3),
+        ("dear_group", "rate_limit_per_group => 100", vec![40, 45, 20], 4),
+    ];
+    let mut started: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for (queue, limit, costs, starts) in &queues {
+        let rate = if limit.contains("rate") { ", rate_period => '1 day'" } else { "" };
+        let cost = if queue.contains("dear") { ", rate_cost => '$.payload.tokens'" } else { "" };
+        create(&mut client, queue, &format!("{limit}{rate}{cost}, lease => '1 day', retention => '0'"));
+        client.run(&format!(
+            "SELECT queue.enqueue('{queue}', jsonb_build_object('tokens', cost), group_key => g)
+             FROM unnest(ARRAY{costs:?}) WITH ORDINALITY AS c (cost, n), unnest('{{a, b}}'::text[]) AS g ORDER BY n, g"
+        ));
+        let ids = claim(&mut client, queue, 100);
+        assert_eq!(ids.len(), *starts, "{queue}");
+        started.insert(queue, ids);
     }
-    client.run("SELECT queue.enqueue('grouped', group_key => 'g' || n % 2) FROM generate_series(1, 10) AS n");
-    let few = claim(&mut client, "few", 10);
-    let slow = claim(&mut client, "slow", 10);
-    assert_eq!((few.len(), slow.len()), (2, 3));
-    assert_eq!(claim(&mut client, "grouped", 10).len(), 2);
-    client.run(&format!("SELECT queue.complete_many(ARRAY{slow:?}::bigint[])"));
+    // What has ended counts for rates. One attempt of each queue runs on and moves: it counts once.
+    for queue in ["slow", "slow_group", "dear", "dear_group"] {
+        let (_, ended) = started[queue].split_first().unwrap();
+        client.run(&format!("SELECT queue.complete_many(ARRAY{ended:?}::bigint[])"));
+    }
     for round in 0..3 {
         if round == 1 {
-            forget_claim(&mut client, slow[0]);
+            forget_claim(&mut client, *started["slow"].last().unwrap());
+            let known = "SELECT string_agg(queue_name || ' ' || claimed, ', ' ORDER BY queue_name)
+                         FROM (SELECT lane, sum(claimed) AS claimed FROM queue_internal.group_start GROUP BY lane) AS s
+                         JOIN queue_internal.lane USING (lane) JOIN queue_internal.queue USING (queue_id)";
+            assert_eq!(client.value::<String>(known), "dear 60, dear_group 130, slow_group 5");
         }
         drop(client);
         if round < 2 {
@@ -290,20 +216,47 @@ fn limits_hold_from_the_first_claim_after_a_crash() {
             cluster.restart();
         }
         client = cluster.connect();
-        assert!(claim(&mut client, "few", 10).is_empty());
-        assert!(claim(&mut client, "slow", 10).is_empty());
-        assert!(claim(&mut client, "grouped", 10).is_empty());
+        for (queue, ..) in &queues {
+            assert!(claim(&mut client, queue, 100).is_empty(), "{queue} in round {round}");
+        }
     }
-    client.run(&format!("SELECT queue.complete({})", few[0]));
-    assert_eq!(claim(&mut client, "few", 10).len(), 1);
-    client.run("SELECT queue.alter('slow', rate_limit => 4)");
-    assert_eq!(claim(&mut client, "slow", 10).len(), 1);
+    client.run(&format!("SELECT queue.complete_many(ARRAY[{}, {}])", started["few"][0], started["few_of_group"][0]));
+    for (queue, limit, starts) in [
+        ("few", "max_running => 2", 1),
+        ("few_of_group", "max_running_per_group => 1", 1),
+        ("slow", "rate_limit => 3", 0),
+        ("slow", "rate_limit => 4", 1),
+        ("slow_group", "rate_limit_per_group => 3", 0),
+        ("slow_group", "rate_limit_per_group => 4", 2),
+        ("dear", "rate_limit => 119", 0),
+        ("dear", "rate_limit => 120", 1),
+        ("dear_group", "rate_limit_per_group => 104", 0),
+        ("dear_group", "rate_limit_per_group => 105", 2),
+    ] {
+        client.run(&format!("SELECT queue.alter('{queue}', {limit})"));
+        assert_eq!(claim(&mut client, queue, 100).len(), starts, "{queue}: {limit}");
+    }
+    // Expired starts are deleted with the next reclaimed segment.
+    for (queue, option) in
+        [("slow_group", "rate_limit_per_group"), ("dear", "rate_limit"), ("dear_group", "rate_limit_per_group")]
+    {
+        client.run(&format!("SELECT queue.alter('{queue}', reset => '{{{option}}}')"));
+    }
+    wait::within("nothing is kept", Duration::from_secs(60), || {
+        client.pass_through("churn", 1000);
+        client.value::<bool>("SELECT NOT EXISTS (SELECT FROM queue_internal.group_start)").then_some(())
+    });
 }
 
-/// Claims until the rate allows another start, and checks its time.
-fn assert_rate_goes_on(client: &mut Client, rate: usize, period: &str) {
-    assert_eq!(client.count("SELECT FROM queue.claim('q', 1, wait => '30 s')"), 1);
-    assert_rate(client, "q", rate, period);
+/// Claims until the rate allows another start. No period of four seconds has seen four starts.
+fn assert_rate_goes_on(client: &mut Client, queue: &str) {
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{queue}', 1, wait => '30 s')")), 1);
+    let early = format!(
+        "SELECT FROM (SELECT claimed_at, lag(claimed_at, 3) OVER (ORDER BY claimed_at) AS before
+                      FROM queue.attempts WHERE queue_name = '{queue}') AS c
+         WHERE claimed_at < before + interval '4 s'"
+    );
+    assert_eq!(client.count(&early), 0);
 }
 
 #[test]
@@ -315,7 +268,7 @@ fn a_rate_holds_over_a_crash_however_long_reading_the_logs_takes() {
     cluster.restart_killed();
     let fault = cluster.fault("limits.read", "wait");
     thread::scope(|scope| {
-        let claims = scope.spawn(|| assert_rate_goes_on(&mut cluster.connect(), 3, "4 s"));
+        let claims = scope.spawn(|| assert_rate_goes_on(&mut cluster.connect(), "q"));
         fault.wait_reached();
         // The starts that are read get older.
         thread::sleep(Duration::from_secs(2));
@@ -325,10 +278,12 @@ fn a_rate_holds_over_a_crash_however_long_reading_the_logs_takes() {
 }
 
 #[test]
-fn a_rate_holds_over_a_promotion() {
+fn rates_hold_over_a_promotion() {
     let (primary, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "rate_limit => 3, rate_period => '4 s'");
-    fill(&mut client, "q", 10);
+    for (queue, limit) in [("q", "rate_limit"), ("groups", "rate_limit_per_group")] {
+        create(&mut client, queue, &format!("{limit} => 3, rate_period => '4 s'"));
+        client.run(&format!("SELECT queue.enqueue('{queue}', group_key => 'g') FROM generate_series(1, 10)"));
+    }
     let standby = primary.standby();
     standby.wait_replayed(&primary);
     // The standby has run for longer than the period.
@@ -336,11 +291,15 @@ fn a_rate_holds_over_a_promotion() {
     let mut there = standby.connect_to("app");
     wait::until_true("an old standby", || there.value::<bool>(age));
     drop(there);
-    assert_eq!(claim(&mut client, "q", 10).len(), 3);
+    for queue in ["q", "groups"] {
+        assert_eq!(claim(&mut client, queue, 10).len(), 3);
+    }
     standby.wait_replayed(&primary);
     primary.kill_server();
     standby.promote();
-    assert_rate_goes_on(&mut standby.connect_to("app"), 3, "4 s");
+    for queue in ["q", "groups"] {
+        assert_rate_goes_on(&mut standby.connect_to("app"), queue);
+    }
 }
 
 #[test]
@@ -373,8 +332,7 @@ fn the_enqueues_of_a_transaction_count_for_itself_step_by_step() {
 fn a_full_queue_refuses_more() {
     let (mut client, queue) = queue("max_waiting => 5");
     fill(&mut client, &queue, 4);
-    let refused = client.failure(&format!("SELECT queue.enqueue_many('{queue}', ARRAY['1', '2']::jsonb[])"));
-    assert_eq!(refused.code, "53400");
+    let refused = client.refused(&format!("SELECT queue.enqueue_many('{queue}', ARRAY['1', '2']::jsonb[])"), "53400");
     assert!(refused.message.contains("is full") && !refused.hint.is_empty(), "{refused:?}");
     client.enqueue(&queue);
     client.refused(&format!("SELECT queue.enqueue('{queue}')"), "53400");
@@ -434,31 +392,22 @@ fn the_first_claim_after_a_start_waits_like_any_other() {
     create(&mut client, "q", "rate_limit => 100, rate_period => '1 hour'");
     cluster.restart();
     let mut client = cluster.connect_to("app");
-    let mut other = cluster.connect_to("app");
-    let pid = client.value("SELECT pg_backend_pid()");
-    thread::scope(|scope| {
-        let claim = scope.spawn(|| client.count("SELECT FROM queue.claim('q', wait => '10 s')"));
-        wait_asleep(&mut other, pid);
-        other.enqueue("q");
-        assert_eq!(claim.join().unwrap(), 1);
-    });
+    let session = cluster.connect_to("app");
+    let claim = asleep::<i64>(&mut client, session, "SELECT id FROM queue.claim('q', wait => '10 s')");
+    client.enqueue("q");
+    assert_eq!(claim.join().unwrap().len(), 1);
 }
 
 #[test]
 fn a_worker_that_waited_before_the_gate_closed_is_woken_when_it_opens() {
     let (mut client, q) = queue("stages => '{a, b}', rate_limit => 1, rate_period => '2 seconds'");
-    let mut other = connect();
-    let pid = other.value("SELECT pg_backend_pid()");
-    thread::scope(|scope| {
-        let sql = format!("SELECT FROM queue.claim('{q}', wait => '10 s', stage => 'b')");
-        let sleeper = scope.spawn(move || other.count(&sql));
-        wait_asleep(&mut client, pid);
-        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'a')"));
-        let claim = format!("SELECT FROM queue.claim('{q}', stage => 'a')");
-        assert_eq!((client.count(&claim), client.count(&claim)), (1, 0));
-        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'b')"));
-        assert_eq!(sleeper.join().unwrap(), 1);
-    });
+    let sql = format!("SELECT id FROM queue.claim('{q}', wait => '10 s', stage => 'b')");
+    let sleeper = asleep::<i64>(&mut client, connect(), sql);
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'a')"));
+    let claim = format!("SELECT FROM queue.claim('{q}', stage => 'a')");
+    assert_eq!((client.count(&claim), client.count(&claim)), (1, 0));
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'b')"));
+    assert_eq!(sleeper.join().unwrap().len(), 1);
 }
 
 #[test]
@@ -485,11 +434,7 @@ fn a_rate_holds_over_a_restore_during_which_a_worker_claims() {
     create(&mut client, "q", "rate_limit => 5, rate_period => '1 day', lease => '1 hour'");
     fill(&mut client, "q", 20);
     assert_eq!(claim(&mut client, "q", 10).len(), 5);
-    let file = cluster.dir().join("dump").display().to_string();
-    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
-    client.run("CREATE DATABASE copy TEMPLATE template0");
-    let mut copy = cluster.connect_to("copy");
-    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    let mut copy = restore_copy(&cluster, "app");
     assert!(copy.column::<i64>("SELECT id FROM queue.claim('q', 10)").is_empty());
     wait::until_true("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok());
     assert!(claim(&mut copy, "q", 10).is_empty());

@@ -1,9 +1,7 @@
 //! `rate_limit_per_group`: how many jobs of each group start within a period. The log shows that it holds at every
 //! moment.
 
-use std::sync::atomic::AtomicUsize;
-
-use crate::limits::gates::{claim, forget_claim};
+use crate::limits::gates::claim;
 use crate::shared::*;
 
 /// Enqueues this many jobs for each of this many groups, in turn.
@@ -28,49 +26,7 @@ fn assert_rates(client: &mut Client, queue: &str, rate: usize, period: &str) {
 }
 
 #[test]
-fn no_period_has_more_starts_of_a_group_than_its_rate_allows() {
-    let (mut client, queue) = queue("rate_limit_per_group => 5, rate_period => '200 ms', backoff_base => '0'");
-    const GROUPS: usize = 6;
-    const JOBS: usize = 30;
-    fill(&mut client, &queue, GROUPS, JOBS);
-    client.run(&format!("SELECT queue.enqueue('{queue}') FROM generate_series(1, {JOBS})"));
-    let done = AtomicUsize::new(0);
-    let all = (GROUPS + 1) * JOBS;
-    thread::scope(|scope| {
-        for n in 0..4 {
-            let (done, queue) = (&done, &queue);
-            scope.spawn(move || {
-                let mut client = connect();
-                let mut random = Random::new(n);
-                while done.load(Ordering::SeqCst) < all {
-                    // Half of the claims sleep until a group may start.
-                    let wait = if n % 2 == 0 { "1 s" } else { "0" };
-                    let mut tx = client.transaction().unwrap();
-                    let sql = format!("SELECT id FROM queue.claim('{queue}', {}, wait => '{wait}')", 1 + n);
-                    let ids: Vec<i64> = tx.query(&sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
-                    // A rolled-back claim also counts.
-                    if random.below(8) == 0 {
-                        tx.rollback().unwrap();
-                        continue;
-                    }
-                    tx.commit().unwrap();
-                    for id in ids {
-                        if random.below(8) == 0 {
-                            client.run(&format!("SELECT queue.fail({id}, 'again')"));
-                        } else {
-                            client.run(&format!("SELECT queue.complete({id})"));
-                            done.fetch_add(1, Ordering::SeqCst);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    assert_rates(&mut client, &queue, 5, "200 ms");
-}
-
-#[test]
-fn a_group_at_its_rate_holds_up_no_other_group() {
+fn a_group_at_its_rate_holds_up_no_other() {
     let (mut client, queue) = queue("rate_limit_per_group => 2, rate_period => '1 hour'");
     client.run(&format!(
         "SELECT queue.enqueue('{queue}', group_key => 'many', priority => -1) FROM generate_series(1, 5000)"
@@ -123,74 +79,15 @@ fn a_sleeping_claim_is_woken_when_its_group_may_go_on() {
         taken += tx.query(&format!("SELECT id FROM queue.claim('{queue}')"), &[]).unwrap().len();
         taken == 1
     });
-    thread::scope(|scope| {
-        let mut sleeper = connect();
-        let pid: i32 = sleeper.value("SELECT pg_backend_pid()");
-        let queue = &queue;
-        let sleeper = scope.spawn(move || {
-            sleeper.query(&format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')"), &[]).unwrap().len()
-        });
-        wait_asleep(&mut client, pid);
-        tx.rollback().unwrap();
-        assert_eq!(sleeper.join().unwrap(), 1);
-    });
+    let claim = format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')");
+    let sleeper = asleep::<i64>(&mut client, connect(), claim);
+    tx.rollback().unwrap();
+    assert_eq!(sleeper.join().unwrap().len(), 1);
     assert_rates(&mut client, &queue, 1, "700 ms");
 }
 
-#[test]
-fn rates_of_groups_hold_from_the_first_claim_after_a_crash() {
-    let (cluster, mut client) =
-        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_extension();
-    create(&mut client, "slow", "rate_limit_per_group => 3, rate_period => '1 day', retention => '0'");
-    create(&mut client, "churn", "retention => '0'");
-    fill(&mut client, "slow", 2, 10);
-    let slow = claim(&mut client, "slow", 100);
-    assert_eq!(slow.len(), 6);
-    // One attempt runs on and moves to another segment. It counts once.
-    let (ended, runs) = slow.split_at(5);
-    client.run(&format!("SELECT queue.extend({}, '1 day')", runs[0]));
-    client.run(&format!("SELECT queue.complete_many(ARRAY{ended:?}::bigint[])"));
-    for round in 0..3 {
-        if round == 1 {
-            forget_claim(&mut client, slow[0]);
-            assert_eq!(client.value::<i64>("SELECT sum(claimed)::bigint FROM queue_internal.group_start"), 5);
-        }
-        drop(client);
-        if round < 2 {
-            cluster.restart_killed();
-        } else {
-            cluster.restart();
-        }
-        client = cluster.connect();
-        assert!(claim(&mut client, "slow", 100).is_empty());
-    }
-    client.run("SELECT queue.alter('slow', rate_limit_per_group => 4)");
-    assert_eq!(claim(&mut client, "slow", 100).len(), 2);
-    // Expired starts are deleted with the next reclaimed segment.
-    client.run("SELECT queue.alter('slow', reset => '{rate_limit_per_group}')");
-    wait::within("nothing is kept", Duration::from_secs(60), || {
-        client.pass_through("churn", 1000);
-        client.value::<bool>("SELECT NOT EXISTS (SELECT FROM queue_internal.group_start)").then_some(())
-    });
-}
-
-#[test]
-fn rates_of_groups_hold_over_a_promotion() {
-    let (primary, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "rate_limit_per_group => 3, rate_period => '4 s'");
-    fill(&mut client, "q", 1, 10);
-    let standby = primary.standby();
-    assert_eq!(claim(&mut client, "q", 10).len(), 3);
-    standby.wait_replayed(&primary);
-    primary.kill_server();
-    standby.promote();
-    let mut client = standby.connect_to("app");
-    assert_eq!(client.count("SELECT FROM queue.claim('q', 1, wait => '30 s')"), 1);
-    assert_rates(&mut client, "q", 3, "4 s");
-}
-
-/// If memory has no room for a group, the group waits until another group's period is over. Directly after a start this
-/// is an error.
+/// A group for which memory has no room waits until another group's period is over. Directly after a start it is an
+/// error.
 #[test]
 fn groups_wait_if_memory_has_no_room_for_their_rates() {
     let (cluster, mut client) = Cluster::new().conf("pg_queue.max_rated_groups = 16").start_with_extension();

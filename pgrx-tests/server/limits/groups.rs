@@ -168,11 +168,10 @@ fn a_blocked_group_delays_no_other_job() {
 
 /// More groups wait than memory has slots for. No group is forgotten, and no group runs two jobs at the same time.
 #[test]
-fn more_groups_than_memory_has_room_for_take_turns() {
-    let lines = ["pg_queue.max_running = 40", "pg_queue.max_ready = 32", "pg_queue.max_lanes = 4"];
-    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+fn more_groups_than_memory_has_room_for() {
+    let (_cluster, mut client) =
+        Cluster::with(&["pg_queue.max_running = 40", "pg_queue.max_ready = 32", "pg_queue.max_lanes = 4"])
+            .start_with_extension();
     create(&mut client, "q", "max_running_per_group => 1");
     client.run("SELECT queue.enqueue('q', group_key => 'g' || n % 500) FROM generate_series(1, 2000) AS n");
     let mut done = 0;
@@ -293,9 +292,10 @@ fn run_on(client: &mut Client, queue: &str, running: &mut i64, next: &mut i64, t
 /// Jobs that wait for their group are found by an index. Its entries are written when the jobs begin to wait, and no
 /// table contains them.
 #[test]
-fn jobs_that_wait_for_their_group_survive_crashes_moves_and_vacuum() {
-    let lines = ["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.max_ready = 64"];
-    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+fn those_who_wait_for_their_group_outlive_everything() {
+    let cluster =
+        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.max_ready = 64"])
+            .start();
     let mut client = cluster.connect();
     client.run("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck");
     create(&mut client, "q", "max_running_per_group => 1, lease => '1 hour'");

@@ -37,15 +37,10 @@ fn no_session_starts_a_job_until_the_time_has_come() {
     assert!(shown(&mut client, "> now() + interval '58 minutes'"));
     assert!(client.value::<f64>(&metric) > 3_500.0);
     assert!(throttle(&mut client, &format!("'{queue}', '1 s'")).unwrap() > 3_500.0);
-    let mut sleeper = connect();
-    thread::scope(|scope| {
-        let pid = sleeper.pid();
-        let claim = format!("SELECT FROM queue.claim('{queue}', wait => '60 s')");
-        let sleeping = scope.spawn(move || sleeper.count(&claim));
-        wait_asleep(&mut client, pid);
-        assert_eq!(throttle(&mut client, &format!("'{queue}', '0'")), None);
-        assert_eq!(sleeping.join().unwrap(), 1);
-    });
+    let claim = format!("SELECT id FROM queue.claim('{queue}', wait => '60 s')");
+    let sleeper = asleep::<i64>(&mut client, connect(), claim);
+    assert_eq!(throttle(&mut client, &format!("'{queue}', '0'")), None);
+    assert_eq!(sleeper.join().unwrap().len(), 1);
 }
 
 #[test]

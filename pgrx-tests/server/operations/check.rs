@@ -306,58 +306,6 @@ fn check_keeps_no_lock_and_no_transaction_id() {
     client.run("COMMIT");
 }
 
-/// Does everything to jobs until this time, in a database whose segments turn quickly.
-fn load(cluster: &Cluster, until: Instant, seed: i64) {
-    let mut client = cluster.connect_to("app");
-    let mut n = seed;
-    while Instant::now() < until {
-        n += 7;
-        let statement = match n % 9 {
-            0 => "SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{200}'))",
-            1 => {
-                "BEGIN; SELECT queue.enqueue('q', unique_key => 'k' || floor(random() * 9), on_duplicate => 'rerun'); \
-                    COMMIT"
-            }
-            2 => "SELECT queue.complete(id) FROM queue.claim('q', 150)",
-            3 => "SELECT queue.fail(id, 'oh') FROM queue.claim('q', 5)",
-            4 => "SELECT queue.release(id) FROM queue.claim('q', 5)",
-            5 => "BEGIN; SELECT FROM queue.claim('q', 9); ROLLBACK",
-            6 => "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'ready' LIMIT 3",
-            7 => "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'dead' LIMIT 2",
-            _ => {
-                "SELECT queue.complete(id) FROM queue.claim('limited', 5); \
-                    SELECT queue.enqueue('limited', group_key => 'g')"
-            }
-        };
-        if client.batch_execute(statement).is_err() {
-            // Another session has changed the job first.
-            let _ = client.batch_execute("ROLLBACK");
-        }
-    }
-}
-
-#[test]
-fn under_load_nothing_is_reported() {
-    let (cluster, mut client) =
-        Cluster::with(&["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0"]).start_with_database("app");
-    create(&mut client, "q", "max_attempts => 3, backoff_base => '0', retention => '0'");
-    create(&mut client, "limited", "max_running => 3, max_running_per_group => 1");
-    let until = Instant::now() + Duration::from_secs(12);
-    let mut looks = 0;
-    thread::scope(|scope| {
-        let cluster = &cluster;
-        let workers: Vec<_> = (0..4).map(|n| scope.spawn(move || load(cluster, until, n * 3))).collect();
-        while Instant::now() < until {
-            is_well(&mut client);
-            looks += 1;
-        }
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-    });
-    assert!(looks > 2, "{looks} looks");
-    is_well(&mut client);
-    assert!(client.value::<i64>("SELECT max(generation) FROM queue_internal.segment_log") > 4, "segments have turned");
-}
-
 #[test]
 fn in_the_middle_of_a_move_or_a_claim_nothing_is_reported() {
     let (cluster, mut client) =

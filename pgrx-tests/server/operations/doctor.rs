@@ -238,7 +238,7 @@ fn the_doctor_reports_tables_that_were_written_by_sql() {
 fn the_doctor_reports_nearly_full_memory() {
     let settings =
         ["pg_queue.max_running = 10", "pg_queue.max_keys = 10", "pg_queue.max_lanes = 2", "pg_queue.max_databases = 2"];
-    let (cluster, mut client) = settings.into_iter().fold(Cluster::new(), Cluster::conf).start_with_database("app");
+    let (cluster, mut client) = Cluster::with(&settings).start_with_database("app");
     create(&mut client, "q", "");
     until_well(&mut client, "memory");
     client.run("SELECT FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{9}'))");
@@ -298,7 +298,7 @@ fn turns(client: &mut Client) -> bool {
 #[test]
 fn the_doctor_names_sessions_that_hold_up_segments() {
     let settings = ["pg_queue.segment_rows = 1000", "pg_queue.segment_age = '1s'", "pg_queue.reclaim_delay = 0"];
-    let cluster = settings.into_iter().fold(Cluster::new(), Cluster::conf).start();
+    let cluster = Cluster::with(&settings).start();
     let mut client = impatient(cluster.create_database("app"));
     create(&mut client, "q", "retention => '0'");
     let mut other = cluster.connect_to("app");

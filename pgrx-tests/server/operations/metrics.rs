@@ -127,18 +127,3 @@ fn metrics_show_a_late_schedule_and_a_paused_queue() {
     let paused = "SELECT labels ->> 'queue' FROM queue.metrics() WHERE name = 'pg_queue_is_paused' AND value = 1";
     assert_eq!(client.column::<String>(paused), ["q"]);
 }
-
-#[test]
-fn metrics_of_a_standby_leave_out_counts() {
-    let cluster = Cluster::new().start();
-    busy(&mut cluster.create_database("app"));
-    let standby = cluster.standby();
-    standby.wait_replayed(&cluster);
-    let mut client = standby.connect_to("app");
-    let names: Vec<String> = client.column("SELECT DISTINCT name FROM queue.metrics() ORDER BY 1");
-    assert!(names.iter().any(|name| name == "pg_queue_check_ok"), "{names:?}");
-    // The metrics of the executors belong to the server.
-    let is_read =
-        |name: &String| name == "pg_queue_jobs" || name.ends_with("_total") && !name.starts_with("pg_queue_executor_");
-    assert!(!names.iter().any(is_read), "{names:?}");
-}

@@ -1,7 +1,5 @@
 //! `queue.stats` always agrees with the logs, and its cost does not depend on the number of jobs.
 
-use std::sync::atomic::AtomicI64;
-
 use crate::shared::*;
 
 /// The numbers of each queue from shared memory, from a walk through the logs, and from the other views.
@@ -92,9 +90,7 @@ fn cluster() -> Cluster {
         "max_connections = 60",
         "max_prepared_transactions = 10",
     ];
-    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
-    let mut client = cluster.connect();
-    client.run("CREATE EXTENSION pg_queue");
+    let (cluster, mut client) = Cluster::with(&lines).start_with_extension();
     for queue in ["a", "b"] {
         create(
             &mut client,
@@ -325,187 +321,7 @@ fn stats_read_few_blocks_however_many_jobs_there_are() {
     check_age(&mut client, "q");
 }
 
-struct Storm<'a> {
-    cluster: &'a Cluster,
-    is_over: AtomicBool,
-    /// True once no session requests a recount any more.
-    is_calm: AtomicBool,
-    waiting: AtomicI64,
-}
-
-impl Storm<'_> {
-    fn connect(&self) -> Client {
-        wait::within("the server takes connections", Duration::from_secs(60), || {
-            self.cluster.config().application_name("storm").connect(NoTls).ok()
-        })
-    }
-
-    /// Does random things. Errors that the storm explains are ignored.
-    fn session(&self, seed: u64) {
-        let mut random = Random::new(seed);
-        while !self.is_over.load(Ordering::Relaxed) {
-            let mut client = self.connect();
-            while !self.is_over.load(Ordering::Relaxed) {
-                if let Err(e) = self.transaction(&mut client, &mut random) {
-                    let code = error::code(&e);
-                    let is_expected =
-                        e.is_closed() || matches!(code, "QJ001" | "55006" | "57P01" | "55000" | "P0002" | "");
-                    assert!(is_expected, "{e:?}");
-                    if e.is_closed() || client.is_closed() || code.is_empty() {
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    fn transaction(&self, client: &mut Client, random: &mut Random) -> Result<(), postgres::Error> {
-        let mut tx = client.transaction()?;
-        for _ in 0..random.between(1, 3) {
-            let mut savepoint = tx.savepoint("s")?;
-            let statement = self.statement(random);
-            savepoint.batch_execute(&statement)?;
-            if random.percent(15) {
-                savepoint.rollback()?;
-            } else {
-                savepoint.commit()?;
-            }
-        }
-        if random.percent(15) { tx.rollback() } else { tx.commit() }
-    }
-
-    fn statement(&self, random: &mut Random) -> String {
-        let queue = random.one_of(&["a", "a", "a", "b"]);
-        let many = random.between(1, 30);
-        let claim = format!("SELECT id FROM queue.claim('{queue}', {many})");
-        let some = |state: &str, n: i64| {
-            format!("(SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = '{state}' LIMIT {n}) AS j")
-        };
-        let is_full = self.waiting.load(Ordering::Relaxed) > 3_000;
-        match random.below(100) {
-            0..30 if !is_full => {
-                self.waiting.fetch_add(many * 4, Ordering::Relaxed);
-                let delay = random.one_of(&["0", "0", "100 ms", "1 hour"]);
-                let count = many * 4;
-                format!(
-                    "SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{count}}}'),
-                         delay => '{delay}', priority => {})",
-                    random.between(-1, 1)
-                )
-            }
-            0..60 => {
-                self.waiting.fetch_sub(many, Ordering::Relaxed);
-                format!("SELECT count(*) FROM queue.complete_many(ARRAY({claim}))")
-            }
-            60..66 => format!("SELECT queue.complete(id) FROM ({claim}) AS c"),
-            66..72 => format!("SELECT count(*) FROM queue.fail_many(ARRAY({claim}), 'no')"),
-            72..75 => format!("SELECT queue.fail(id, 'no', fatal => {}) FROM ({claim}) AS c", random.percent(30)),
-            75..80 => format!("SELECT count(*) FROM queue.release_many(ARRAY({claim}), '50 ms')"),
-            80..83 => format!("SELECT FROM queue.claim('{queue}', {many}, lease => '20 ms')"),
-            83..86 => format!("SELECT FROM queue.claim('{queue}', {many}, disconnect => '0')"),
-            86..89 => format!("SELECT queue.cancel(job_id) FROM {}", some("ready", 3)),
-            89..91 => format!("SELECT queue.cancel(job_id, force => true) FROM {}", some("running", 2)),
-            91..93 => format!("SELECT queue.reprioritize(job_id, 2) FROM {}", some("ready", 3)),
-            93..95 => format!("SELECT queue.retry(job_id) FROM {}", some("dead", 3)),
-            95..97 => {
-                let dead = format!("SELECT job_id FROM queue.search('{queue}', states => '{{dead}}', max_jobs => 2)");
-                format!("SELECT queue.retry_many(ARRAY({dead}))")
-            }
-            97..99 => format!("SELECT queue.retry(job_id) FROM {}", some("scheduled", 3)),
-            _ if random.percent(80) => format!("SELECT queue.reschedule(job_id, now()) FROM {}", some("retrying", 3)),
-            _ => format!("SELECT queue.purge('{queue}')"),
-        }
-    }
-
-    /// Ends connections, requests recounts and reads the counts.
-    fn chaos(&self, seed: u64) -> usize {
-        let mut random = Random::new(seed);
-        let mut client = self.cluster.connect();
-        let (mut doubts, mut was_counted) = (0, false);
-        for n in 0.. {
-            if self.is_over.load(Ordering::Relaxed) {
-                break;
-            }
-            match random.below(6) {
-                0 => client.run(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'storm'
-                     ORDER BY random() LIMIT 1",
-                ),
-                1 | 2 if !self.is_calm.load(Ordering::Relaxed) => {
-                    client.run(&format!("BEGIN; SELECT queue.enqueue('b'); PREPARE TRANSACTION 'p{n}'"));
-                    let end = random.one_of(&["COMMIT", "COMMIT", "ROLLBACK"]);
-                    client.run(&format!("{end} PREPARED 'p{n}'"));
-                }
-                _ => {
-                    let is_counted = client.is_counted();
-                    doubts += usize::from(was_counted && !is_counted);
-                    was_counted = is_counted;
-                    let negative = client.count(&format!(
-                        "SELECT FROM queue.stats WHERE least({COLUMNS}) < 0 OR oldest_ready_age < '-1 s'"
-                    ));
-                    assert_eq!(negative, 0);
-                }
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        doubts
-    }
-
-    /// The last recount ends while the storm goes on, so that missed or doubled counts stay wrong. Returns how often a
-    /// session saw that memory did not know its counts.
-    fn run(&self, seed: u64) -> usize {
-        self.is_over.store(false, Ordering::Relaxed);
-        self.is_calm.store(false, Ordering::Relaxed);
-        thread::scope(|scope| {
-            let _end = StopAtEnd(&self.is_over);
-            for n in 0..4 {
-                scope.spawn(move || self.session(seed + n));
-            }
-            let chaos = scope.spawn(move || self.chaos(seed + 99));
-            thread::sleep(Duration::from_millis(2_500));
-            self.is_calm.store(true, Ordering::Relaxed);
-            // Running work may still invalidate the counts.
-            thread::sleep(Duration::from_millis(300));
-            self.cluster.connect().wait_counted();
-            thread::sleep(Duration::from_millis(500));
-            self.is_over.store(true, Ordering::Relaxed);
-            chaos.join().unwrap()
-        })
-    }
-}
-
-#[test]
-fn a_storm_is_counted_to_the_last_job() {
-    let cluster = cluster();
-    let (is_over, is_calm) = (AtomicBool::new(false), AtomicBool::new(false));
-    let storm = Storm { cluster: &cluster, is_over, is_calm, waiting: AtomicI64::new(0) };
-    let mut doubts = 0;
-    let seed = random::seed("counts");
-    // A round takes some three seconds.
-    let rounds = random::length(9).as_secs().div_ceil(3);
-    for round in 0..rounds {
-        doubts += storm.run(seed + 1000 * round);
-        let mut client = cluster.connect();
-        check(&mut client, &format!("after storm {round}"));
-        for queue in ["a", "b"] {
-            check_age(&mut client, queue);
-        }
-        drop(client);
-        match round % 3 {
-            0 => cluster.kill_server(),
-            1 => cluster.stop_fast(),
-            _ => continue,
-        }
-        cluster.start_again();
-        check(&mut cluster.connect(), &format!("after the restart in round {round}"));
-    }
-    let mut client = cluster.connect();
-    assert!(doubts > 0, "nobody counted anew in the storm");
-    let turned: i64 = client.value("SELECT max(generation) FROM queue_internal.segment_log");
-    assert!(turned > 3, "the ring has not turned: {turned}");
-}
-
-/// A dump has the totals of deleted jobs. A standby counts rows. It knows the totals once it is promoted.
+/// A dump has the totals of deleted jobs. A standby counts rows, and knows once it is promoted.
 #[test]
 fn a_restored_database_and_a_promoted_standby_count() {
     let cluster = cluster();

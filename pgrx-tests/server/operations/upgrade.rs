@@ -76,9 +76,13 @@ fn snapshot(client: &mut Client) -> Vec<String> {
     client.column(SNAPSHOT)
 }
 
-/// Replaces the extension of this database with the earlier version.
-fn go_back(database: &Database) {
+/// A session in this database, in which it has replaced the extension by the earlier version.
+fn go_back(database: &Database) -> Client {
     database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{EARLIER}'"));
+    let mut client = database.connect();
+    // To compile the plan of two views takes longer on a busy machine than what is tested here.
+    client.run("SET jit = off");
+    client
 }
 
 /// Everything that the views show of all jobs, except leases of running jobs.
@@ -146,8 +150,7 @@ fn upgraded_equals_fresh() {
     let fresh = snapshot(&mut Database::without_worker().connect());
     assert!(fresh.len() > 500, "{fresh:#?}");
     let database = Database::without_worker();
-    go_back(&database);
-    let mut client = database.connect();
+    let mut client = go_back(&database);
     client.run("ALTER EXTENSION pg_queue UPDATE");
     let upgraded = snapshot(&mut client);
     let missing: Vec<_> = fresh.iter().filter(|line| !upgraded.contains(line)).collect();
@@ -158,10 +161,7 @@ fn upgraded_equals_fresh() {
 #[test]
 fn jobs_in_flight_are_not_affected_by_an_upgrade() {
     let database = Database::new();
-    go_back(&database);
-    let mut client = database.connect();
-    // On a busy machine compiling the plans of two views takes longer than the test itself.
-    client.run("SET jit = off");
+    let mut client = go_back(&database);
     let running = fill(&mut client);
     // Opens two transactions: one has claimed and added a job, one has read. The upgrade may wait for them. No other
     // session waits for the upgrade.
@@ -225,8 +225,7 @@ fn granted_views_stay_readable_through_an_upgrade() {
         "SELECT FROM queue.queues",
     ];
     let database = Database::without_worker();
-    go_back(&database);
-    let mut client = database.connect();
+    let mut client = go_back(&database);
     create(&mut client, "q", "");
     client.enqueue("q");
     let roles = Roles::new(&database);
@@ -259,8 +258,7 @@ fn grants_by_hand_stay_and_new_objects_are_granted_to_no_role() {
     let database = Database::without_worker();
     let roles = Roles::new(&database);
     let creator = roles.make("creator", "");
-    go_back(&database);
-    let mut client = database.connect();
+    let mut client = go_back(&database);
     client
         .run(&format!("GRANT EXECUTE ON FUNCTION queue.create TO {creator}; GRANT USAGE ON SCHEMA queue TO {creator}"));
     // With the savepoint the script's objects get another transaction id than the command.
@@ -288,8 +286,7 @@ fn an_update_names_all_objects_that_depend_on_what_it_drops() {
     let database = Database::without_worker();
     let roles = Roles::new(&database);
     let maker = roles.make("maker", "");
-    go_back(&database);
-    let mut client = database.connect();
+    let mut client = go_back(&database);
     client.run(&format!("CREATE SCHEMA theirs AUTHORIZATION {maker}; GRANT USAGE ON SCHEMA queue TO {maker}"));
     client.run(&format!("GRANT EXECUTE ON FUNCTION queue.extend_many TO {maker}; SET ROLE {maker}"));
     client.run(
@@ -308,10 +305,7 @@ fn an_update_names_all_objects_that_depend_on_what_it_drops() {
 #[test]
 fn an_old_version_works_with_the_new_library() {
     let database = Database::without_worker();
-    go_back(&database);
-    let mut client = database.connect();
-    // On a busy machine compiling the plans of two views takes longer than the test itself.
-    client.run("SET jit = off");
+    let mut client = go_back(&database);
     let running = fill(&mut client);
     // No duty fails.
     client.run("SELECT FROM queue.maintain()");
@@ -326,10 +320,7 @@ fn an_old_version_works_with_the_new_library() {
 #[test]
 fn a_dump_of_an_old_version_is_restored_into_the_new_one() {
     let database = Database::without_worker();
-    go_back(&database);
-    let mut client = database.connect();
-    // On a busy machine compiling the plans of two views takes longer than the test itself.
-    client.run("SET jit = off");
+    let mut client = go_back(&database);
     let running = fill(&mut client);
     let before: Vec<serde_json::Value> = client.column(JOBS);
     let dump = server().pg_dump(&[&database.name]);

@@ -104,28 +104,21 @@ fn a_prepared_transaction_may_create_and_drop_the_extension() {
     app.run("BEGIN; DROP EXTENSION pg_queue; PREPARE TRANSACTION 'dropped'");
     app.run("COMMIT PREPARED 'dropped'");
     has_none(&mut client, "app");
-    assert_eq!(error::code(&app.batch_execute("COMMIT PREPARED 'nothing'").unwrap_err()), "42704");
+    app.refused("COMMIT PREPARED 'nothing'", "42704");
 }
 
 #[test]
-fn a_terminated_worker_is_replaced_immediately_again_and_again() {
+fn a_terminated_launcher_or_worker_is_replaced_and_the_launcher_finds_its_workers() {
     let (_cluster, mut client) = with_app(Cluster::new());
-    let mut pid = has_worker(&mut client, "app");
-    for _ in 0..5 {
-        client.execute("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
-        pid = has_another(&mut client, "app", pid);
-    }
-}
-
-#[test]
-fn a_terminated_launcher_is_replaced_and_finds_its_workers() {
-    let (_cluster, mut client) = with_app(Cluster::new());
-    let (pid, worker) = (launcher(&mut client).unwrap(), has_worker(&mut client, "app"));
+    let (pid, mut worker) = (launcher(&mut client).unwrap(), has_worker(&mut client, "app"));
     client.execute("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
     wait::until("there is another launcher", || launcher(&mut client).filter(|&new| new != pid));
     assert_eq!(has_worker(&mut client, "app"), worker);
-    client.execute("SELECT pg_terminate_backend($1)", &[&worker]).unwrap();
-    has_another(&mut client, "app", worker);
+    // At once, again and again.
+    for _ in 0..5 {
+        client.execute("SELECT pg_terminate_backend($1)", &[&worker]).unwrap();
+        worker = has_another(&mut client, "app", worker);
+    }
 }
 
 #[test]
@@ -245,16 +238,14 @@ fn the_worker_comes_back_when_a_command_that_ended_it_fails() {
     let first = has_worker(&mut client, "app");
     // Postgres waits 5 s for this session, as for any other, and gives up.
     let other = cluster.connect_to("app");
-    let refused = client.batch_execute("DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&refused), "55006");
+    client.refused("DROP DATABASE app", "55006");
     drop(other);
     let second = has_another(&mut client, "app", first);
 
     // This time the worker itself does not end.
     cluster.signal("STOP", second);
     client.run("SET statement_timeout = '500ms'");
-    let cancelled = client.batch_execute("DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&cancelled), "57014");
+    client.refused("DROP DATABASE app", "57014");
     cluster.signal("CONT", second);
     has_another(&mut client, "app", second);
 }
@@ -275,15 +266,12 @@ fn commands_that_cannot_succeed_leave_the_worker_alone() {
     for user in ["nobody", "maker"] {
         let mut client = cluster.config().user(user).connect(NoTls).unwrap();
         for command in commands {
-            let refused = client.batch_execute(command).unwrap_err();
-            assert_eq!(error::code(&refused), "42501", "{user}: {command}");
+            client.refused(command, "42501");
         }
     }
-    let refused = client.batch_execute("BEGIN; DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&refused), "25001");
+    client.refused("BEGIN; DROP DATABASE app", "25001");
     client.run("ROLLBACK");
-    let refused = cluster.connect_to("app").batch_execute("DROP DATABASE app").unwrap_err();
-    assert_eq!(error::code(&refused), "55006");
+    cluster.connect_to("app").refused("DROP DATABASE app", "55006");
     assert_eq!(worker(&mut client, "app"), Some(pid));
     assert_eq!(starts_logged(&cluster, "app"), 1);
 }

@@ -425,24 +425,30 @@ fn the_catalogs_follow_the_rows() {
     assert!(check(&mut client).iter().any(|line| line.starts_with("queue.complete(")));
 }
 
+/// Each session grants on a queue of its own to a role of its own, and makes, grants and drops queues meanwhile.
 #[test]
-fn several_sessions_grant_at_the_same_time() {
+fn many_grant_and_drop_at_once() {
     let database = Database::without_worker();
     let mut client = database.connect();
     let roles = Roles::new(&database);
     let names: Vec<String> = (0..8).map(|n| roles.make(&n.to_string(), "")).collect();
+    let passing = roles.make("passing", "");
     for n in 0..8 {
         create(&mut client, &format!("q{n}"), "");
     }
     std::thread::scope(|scope| {
         for (n, name) in names.iter().enumerate() {
-            let mut client = database.connect();
+            let (mut client, passing) = (database.connect(), &passing);
             scope.spawn(move || {
-                for _ in 0..5 {
+                for round in 0..15 {
                     for privilege in PRIVILEGES {
                         grant(&mut client, &format!("q{n}"), name, privilege);
                     }
                     client.run(&format!("SELECT queue.revoke('q{n}', '{name}', 'manage')"));
+                    let brief = format!("q{n}_{round}");
+                    create(&mut client, &brief, "");
+                    grant(&mut client, &brief, passing, "consume");
+                    client.run(&format!("SELECT queue.drop('{brief}')"));
                 }
             });
         }
@@ -453,6 +459,7 @@ fn several_sessions_grant_at_the_same_time() {
         let has = format!("SELECT has_function_privilege('{name}', 'queue.enqueue_batch(text, jsonb)', 'EXECUTE')");
         assert!(client.value::<bool>(&has));
     }
+    assert!(!client.value::<bool>(&format!("SELECT has_schema_privilege('{passing}', 'queue', 'usage')")));
 }
 
 #[test]
@@ -476,30 +483,7 @@ fn a_manager_of_all_queues_does_the_duties_with_the_owner_s_rights() {
 }
 
 #[test]
-fn many_sessions_make_grant_and_drop_queues_at_the_same_time() {
-    let database = Database::new();
-    database.connect().run("CREATE ROLE grantee_of_many");
-    std::thread::scope(|scope| {
-        for n in 0..6 {
-            let mut client = database.connect();
-            scope.spawn(move || {
-                for round in 0..25 {
-                    let queue = format!("q_{n}_{round}");
-                    client.run(&format!("SELECT queue.create('{queue}')"));
-                    client.run(&format!("SELECT queue.grant('{queue}', 'grantee_of_many', 'consume')"));
-                    client.run(&format!("SELECT queue.drop('{queue}')"));
-                }
-            });
-        }
-    });
-    let mut client = database.connect();
-    assert_eq!(client.count("SELECT FROM queue_internal.permission"), 0);
-    assert!(!client.value::<bool>("SELECT has_schema_privilege('grantee_of_many', 'queue', 'usage')"));
-    client.run("DROP ROLE grantee_of_many");
-}
-
-#[test]
-fn grants_by_hand_stay_as_they_were() {
+fn what_was_granted_by_hand_stays_as_it_was() {
     let database = Database::new();
     let mut client = database.connect();
     client.run("CREATE ROLE maker_by_hand; CREATE ROLE granter_by_hand; CREATE ROLE other_by_hand");

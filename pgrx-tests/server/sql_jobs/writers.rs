@@ -2,6 +2,7 @@
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::*;
+use crate::sql_jobs::commands::enqueue_as;
 
 /// Makes a table in which each command records its role, and a paused queue.
 fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
@@ -15,9 +16,9 @@ fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
     client
 }
 
-/// Returns a command that records its role, as a literal.
-fn note(what: &str) -> String {
-    format!("'INSERT INTO ran VALUES (''{what}'')'")
+/// Enqueues a command that records its role, with further arguments of `queue.enqueue_sql`.
+fn note(client: &mut Client, role: &str, what: &str, more: &str) {
+    enqueue_as(client, role, &format!("INSERT INTO ran VALUES ('{what}')"), more);
 }
 
 fn as_role(client: &mut Client, role: &str, sql: &str) {
@@ -39,40 +40,16 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], ", stages => '{one, two}'");
-    // A duplicate that another role enqueues does not change the command.
-    as_role(
-        &mut client,
-        &a,
-        &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 's', stage => 'two')", note("s of a")),
-    );
-    as_role(
-        &mut client,
-        &b,
-        &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 's', stage => 'two')", note("s of b")),
-    );
-    // Two roles enqueue batches.
-    as_role(
-        &mut client,
-        &a,
-        &format!(
-            "SELECT queue.enqueue_batch('sql', jsonb_build_array(jsonb_build_object('command', {}, 'stage', 'two')))",
-            note("batch of a")
-        ),
-    );
-    as_role(
-        &mut client,
-        &b,
-        &format!(
-            "SELECT queue.enqueue_batch('sql', jsonb_build_array(jsonb_build_object('command', {}, 'stage', 'two')))",
-            note("batch of b")
-        ),
-    );
-    // A manager changes other things than the payload.
-    as_role(
-        &mut client,
-        &a,
-        &format!("SELECT queue.enqueue_sql('sql', {}, stage => 'two', unique_key => 'p')", note("p of a")),
-    );
+    // Another role leaves the command alone.
+    note(&mut client, &a, "s of a", "unique_key => 's', stage => 'two'");
+    note(&mut client, &b, "s of b", "unique_key => 's', stage => 'two'");
+    // Batches.
+    for (role, name) in [(&a, "a"), (&b, "b")] {
+        let job = format!("{{\"command\": \"INSERT INTO ran VALUES (''batch of {name}'')\", \"stage\": \"two\"}}");
+        as_role(&mut client, role, &format!("SELECT queue.enqueue_batch('sql', '[{job}]')"));
+    }
+    // A manager changes something other than the payload.
+    note(&mut client, &a, "p of a", "stage => 'two', unique_key => 'p'");
     as_role(&mut client, &b, "SELECT queue.reprioritize(job_id, -1) FROM queue.jobs WHERE unique_key = 'p'");
     as_role(&mut client, &b, "SELECT queue.reschedule(job_id, now()) FROM queue.jobs WHERE unique_key = 'p'");
     // One job advances itself, and another role advances a second job while it runs. Without a new payload both keep
@@ -107,23 +84,17 @@ fn a_replaced_command_runs_as_the_role_that_wrote_it_last() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], "");
-    as_role(
-        &mut client,
-        &a,
-        &format!("SELECT queue.schedule('s', 'sql', command => {}, every => '1 year')", note("s of a")),
-    );
+    let schedule = |name: &str| {
+        let command = format!("'INSERT INTO ran VALUES (''s of {name}'')'");
+        format!("SELECT queue.schedule('s', 'sql', command => {command}, every => '1 year')")
+    };
+    as_role(&mut client, &a, &schedule("a"));
     as_role(&mut client, &b, "SELECT queue.run_schedule('s')");
-    as_role(
-        &mut client,
-        &b,
-        &format!("SELECT queue.schedule('s', 'sql', command => {}, every => '1 year')", note("s of b")),
-    );
+    as_role(&mut client, &b, &schedule("b"));
     as_role(&mut client, &a, "SELECT queue.pause_schedule('s'), queue.resume_schedule('s'), queue.run_schedule('s')");
     // Another role replaces a waiting job.
-    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k')", note("k of a")));
-    let replace =
-        format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k', on_duplicate => 'replace')", note("k of b"));
-    as_role(&mut client, &b, &replace);
+    note(&mut client, &a, "k of a", "unique_key => 'k'");
+    note(&mut client, &b, "k of b", "unique_key => 'k', on_duplicate => 'replace'");
     assert_eq!(drain(&mut client), [format!("k of b {b}"), format!("s of a {a}"), format!("s of b {b}")]);
 }
 
@@ -135,18 +106,11 @@ fn a_requested_run_is_that_of_the_role_that_requested_it() {
     let mut client = bed(&database, &[&a, &b], "");
     let mut gate = database.connect();
     gate.run("SELECT pg_advisory_lock(1)");
-    client.run(&format!("SELECT queue.resume('sql'); SET ROLE {a}"));
-    client.run(
-        "SELECT queue.enqueue_sql('sql', 'SELECT pg_advisory_xact_lock(1); INSERT INTO ran \
-        VALUES (''first'')', unique_key => 'k')",
-    );
-    client.run("RESET ROLE");
+    client.run("SELECT queue.resume('sql')");
+    let waits = "SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES ('first')";
+    enqueue_as(&mut client, &a, waits, "unique_key => 'k'");
     wait::until_true("it runs", || client.count("SELECT FROM queue.executors WHERE state = 'running'") == 1);
-    as_role(
-        &mut client,
-        &b,
-        &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k', on_duplicate => 'rerun')", note("second")),
-    );
+    note(&mut client, &b, "second", "unique_key => 'k', on_duplicate => 'rerun'");
     gate.run("SELECT pg_advisory_unlock(1)");
     wait::until_true("both have run", || client.count("SELECT FROM ran") == 2);
     assert_eq!(drain(&mut client), [format!("first {a}"), format!("second {b}")]);
@@ -227,7 +191,7 @@ fn a_role_that_was_dropped_or_remade_or_became_a_superuser_runs_nothing() {
     let (gone, anew, risen) = (roles.make("gone", ""), roles.make("anew", ""), roles.make("risen", ""));
     let mut client = bed(&database, &[&gone, &anew, &risen], "");
     for role in [&gone, &anew, &risen] {
-        as_role(&mut client, role, &format!("SELECT queue.enqueue_sql('sql', {})", note(role)));
+        note(&mut client, role, role, "");
     }
     client.run(&format!("DROP OWNED BY {gone}; DROP ROLE {gone}; DROP OWNED BY {anew}; DROP ROLE {anew}"));
     client.run(&format!("CREATE ROLE {anew} LOGIN; ALTER ROLE {risen} SUPERUSER"));
@@ -242,7 +206,7 @@ fn a_role_that_was_dropped_or_remade_or_became_a_superuser_runs_nothing() {
             format!("dead 42501: role \"{risen}\" is a superuser, and no job runs as one"),
         ]
     );
-    client.refused(&format!("SELECT queue.enqueue_sql('sql', {})", note("super")), "42501");
+    client.refused("SELECT queue.enqueue_sql('sql', 'INSERT INTO ran VALUES (''super'')')", "42501");
     client.run(&format!("ALTER ROLE {risen} NOSUPERUSER"));
 }
 
@@ -254,7 +218,7 @@ fn roles_take_turns_in_the_order_of_their_jobs() {
     let mut client = bed(&database, &[&a, &b], ", max_running => 1");
     for n in 0..20 {
         let role = if n % 2 == 0 { &a } else { &b };
-        as_role(&mut client, role, &format!("SELECT queue.enqueue_sql('sql', {})", note(&format!("{n:02}"))));
+        note(&mut client, role, &format!("{n:02}"), "");
     }
     assert_eq!(drain(&mut client).len(), 20);
     let order: Vec<String> = client.column("SELECT what || who FROM ran ORDER BY ctid");
@@ -324,11 +288,7 @@ fn a_membership_counts_when_the_command_runs() {
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a], "");
     client.run(&format!("GRANT {b} TO {a}"));
-    as_role(
-        &mut client,
-        &a,
-        &format!("SELECT queue.enqueue_sql('sql', 'SET ROLE {b}; INSERT INTO ran VALUES (''became'')')"),
-    );
+    enqueue_as(&mut client, &a, &format!("SET ROLE {b}; INSERT INTO ran VALUES ('became')"), "");
     client.run(&format!("REVOKE {b} FROM {a}"));
     assert!(drain(&mut client).is_empty());
     let error: String = client.value("SELECT error FROM queue.jobs WHERE state = 'dead'");
@@ -365,7 +325,7 @@ fn roles_that_are_written_into_the_tables_by_hand_gain_nothing() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], "");
-    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', {})", note("by hand")));
+    note(&mut client, &a, "by hand", "");
     client.run(&format!(
         "GRANT USAGE ON SCHEMA queue_internal TO {b}; GRANT ALL ON ALL TABLES IN SCHEMA queue_internal
         TO {b}; SET ROLE {b}"

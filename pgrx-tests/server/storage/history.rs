@@ -453,28 +453,18 @@ pub fn children(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn jobs_being_erased_are_not_revived_and_jobs_being_revived_are_not_erased() {
-    let (cluster, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "");
+fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased() {
+    let (database, mut client) = Database::new().with_queue("q", "");
     let jobs: Vec<i64> = (0..3).map(|_| client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')")).collect();
     client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 3)");
-    let mut eraser = cluster.connect_to("app");
+    let mut eraser = database.connect();
     eraser.run(&format!("BEGIN; SELECT queue.forget({})", jobs[0]));
     client.refused(&format!("SELECT queue.retry({})", jobs[0]), "55006");
-    // The second session waits for the first one. Meanwhile its job is revived.
-    thread::scope(|scope| {
-        let mut second = cluster.connect_to("app");
-        let pid: i32 = second.value("SELECT pg_backend_pid()");
-        let erase = format!("SELECT queue.forget({})", jobs[1]);
-        let erased = scope.spawn(move || second.failure(&erase));
-        wait::until_true("it waits", || {
-            let waits = format!("SELECT FROM pg_locks WHERE pid = {pid} AND NOT granted");
-            client.count(&waits) > 0
-        });
-        client.run(&format!("SELECT queue.retry({})", jobs[1]));
-        eraser.run("COMMIT");
-        assert_eq!(erased.join().unwrap().code, "55000");
-    });
+    // The second session waits for the first, and its job is revived meanwhile.
+    let erased = blocked::<i64>(&mut client, database.connect(), format!("SELECT queue.forget({})", jobs[1]));
+    client.run(&format!("SELECT queue.retry({})", jobs[1]));
+    eraser.run("COMMIT");
+    assert_eq!(erased.join().unwrap().unwrap_err().code, "55000");
     assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
     let payloads = "SELECT payload::text FROM queue.claim('q', 10) ORDER BY job_id";
     assert_eq!(client.column::<String>(payloads), ["{}", "{\"secret\": 1}", "{\"secret\": 1}"]);
@@ -490,13 +480,11 @@ fn jobs_being_erased_are_not_revived_and_jobs_being_revived_are_not_erased() {
 }
 
 #[test]
-fn a_job_with_a_requested_run_is_not_erased_before_that_run_is_made() {
-    let (cluster, mut client) = Cluster::new().start_with_database("app");
-    client.switch_worker_off();
-    create(&mut client, "q", "");
+fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"v\": 1}', unique_key => 'a')");
     let id: i64 = client.value("SELECT id FROM queue.claim('q')");
-    let mut producer = cluster.connect_to("app");
+    let mut producer = database.connect();
     producer.run("BEGIN; SELECT queue.enqueue('q', '{\"v\": 2}', unique_key => 'a', on_duplicate => 'rerun')");
     client.run(&format!("SELECT queue.complete({id})"));
     client.refused(&format!("SELECT queue.forget({job})"), "55006");
@@ -545,24 +533,8 @@ fn a_waiting_job_counts_among_the_errors_even_if_its_failed_attempt_is_not_kept(
 }
 
 #[test]
-fn calls_for_many_pass_over_jobs_that_another_session_revives() {
-    let (cluster, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "");
-    let busy = client.enqueue("q");
-    client.enqueue("q");
-    client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 2)");
-    let mut other = cluster.connect_to("app");
-    other.run(&format!("BEGIN; SELECT queue.retry({busy})"));
-    assert_eq!(client.value::<i64>(&retry_dead("q")), 1);
-    other.run("ROLLBACK");
-    assert_eq!(client.value::<i64>(&retry_dead("q")), 1);
-    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 2);
-}
-
-#[test]
-fn a_job_that_ran_when_its_queue_was_dropped_can_be_erased() {
-    let (_cluster, mut client) = Cluster::new().start_with_database("app");
-    create(&mut client, "q", "");
+fn what_ran_when_its_queue_was_dropped_can_be_erased() {
+    let (_database, mut client) = Database::new().with_queue("q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')");
     client.run("SELECT FROM queue.claim('q'); SELECT queue.drop('q', force => true)");
     for verb in ["cancel($)", "cancel($, force => true)", "retry($)", "reprioritize($, 1)", "reschedule($, now())"] {

@@ -90,39 +90,7 @@ fn jobs_that_wait_for_a_dead_job_are_skipped_when_its_day_is_dropped() {
 }
 
 #[test]
-fn a_lock_on_history_delays_only_the_copy() {
-    let (mut client, name) = database();
-    create(&mut client, "q", "");
-    create(&mut client, "short", "lease => '1 s'");
-    client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    let mut holder = client_of(&mut client);
-    holder.run("BEGIN; LOCK TABLE queue_internal.history IN SHARE MODE");
-    client.run("SET lock_timeout = '10 s'");
-    client.run(&format!("ALTER DATABASE {name} RESET pg_queue.worker"));
-    let already = SERVER.log().len();
-    SERVER.reload();
-    let is_drained = "SELECT FROM queue_internal.segment_log WHERE state = 'd'";
-    wait::within("it is to be copied", Duration::from_secs(20), || {
-        client.run("SET pg_queue.worker = on; SELECT FROM queue.maintain()");
-        (client.count(is_drained) > 0).then_some(())
-    });
-    // The other duties run without delay.
-    let start = Instant::now();
-    for _ in 0..20 {
-        client.run("SELECT FROM queue.maintain()");
-    }
-    assert!(start.elapsed() < Duration::from_secs(2), "it waited for the lock");
-    assert_eq!(client.count("SELECT FROM queue_internal.history"), 0);
-    holder.run("COMMIT");
-    reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue_internal.history"), 1);
-    let log = SERVER.log().split_off(already);
-    assert!(!log.contains("lock timeout"), "{log}");
-}
-
-#[test]
-fn unusual_settings_do_not_change_the_tables_of_history() {
+fn strange_settings_make_no_strange_children() {
     let (mut client, name) = database();
     client.run(
         "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler; CREATE SCHEMA evil;
@@ -207,13 +175,14 @@ fn history_is_dumped_restored_and_dropped_with_the_extension() {
 }
 
 #[test]
-fn the_worker_goes_on_while_ddl_has_to_wait() {
+fn a_lock_on_history_keeps_nobody_but_the_copy() {
     let (mut client, name) = database();
     create(&mut client, "q", "lease => '1 s', max_attempts => 100");
     client.enqueue("q");
     client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     client.run(&format!("ALTER DATABASE {name} RESET pg_queue.worker"));
-    // This worker has used the old extension.
+    let already = SERVER.log().len();
+    // This worker knows the old extension.
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
     create(&mut client, "q", "lease => '300 ms', max_attempts => 100");
     // The lock is taken before there is anything to copy, because the worker may be quick.
@@ -236,10 +205,13 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
     // If the worker waited for the lock, leases would end late each time. On a busy machine one of them may end late.
     late.sort_unstable();
     assert!(late[2] < Duration::from_millis(1800), "leases ended late: {late:?}");
+    assert_eq!(client.count("SELECT FROM queue_internal.history"), 0);
     holder.run("COMMIT");
     wait::within("it is copied", Duration::from_secs(20), || {
         (client.count("SELECT FROM queue_internal.history WHERE outcome = 'c'") > 0).then_some(())
     });
+    let log = SERVER.log().split_off(already);
+    assert!(!log.contains("lock timeout"), "{log}");
 }
 
 #[test]

@@ -122,12 +122,10 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
 #[test]
 fn a_job_that_waits_for_its_group_has_one_entry() {
     const SESSIONS: u64 = 3;
-    let lines = ["wal_consistency_checking = 'all'", "pg_queue.max_ready = 256"];
-    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
-    let mut client = cluster.connect();
+    let (cluster, mut client) =
+        Cluster::with(&["wal_consistency_checking = 'all'", "pg_queue.max_ready = 256"]).start_with_extension();
     client.run(
-        "CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; CREATE EXTENSION pageinspect;
-         SELECT queue.create('q', max_running_per_group => 1)",
+        "CREATE EXTENSION amcheck; CREATE EXTENSION pageinspect; SELECT queue.create('q', max_running_per_group => 1)",
     );
     let standby = cluster.standby();
     // In one case each group has 60 consecutive jobs with two priorities. In the other case jobs of groups alternate,

@@ -3,7 +3,15 @@
 use crate::shared::*;
 use crate::storage::segments::{cluster, fillings};
 
-/// Turns the ring by this many segments.
+/// A server with small segments and a queue whose jobs fill them.
+fn with_filler() -> (Cluster, Client) {
+    let cluster = cluster(&[]);
+    let mut client = cluster.connect();
+    create(&mut client, "filler", "retention => '0'");
+    (cluster, client)
+}
+
+/// Turns the ring of segments by this number of segments.
 fn turn(client: &mut Client, turns: i64) {
     let end = fillings(client) + turns;
     wait::until_true("the ring turns", || {
@@ -29,10 +37,8 @@ fn done(client: &mut Client, payload: &str, steps: &str) -> i64 {
 }
 
 #[test]
-fn rows_that_history_rejects_are_left_out_and_the_others_are_copied() {
-    let cluster = cluster(&[]);
-    let mut client = cluster.connect();
-    create(&mut client, "filler", "retention => '0'");
+fn what_history_cannot_take_of_a_job_is_left_out_and_the_others_are_copied() {
+    let (cluster, mut client) = with_filler();
     let first = done(&mut client, "{}", "1");
     wait_in_history(&mut client, first);
     // A user's index rejects some values.
@@ -76,9 +82,7 @@ fn rows_that_history_rejects_are_left_out_and_the_others_are_copied() {
 
 #[test]
 fn an_attempt_that_cannot_be_moved_is_left_and_the_others_move() {
-    let cluster = cluster(&[]);
-    let mut client = cluster.connect();
-    create(&mut client, "filler", "retention => '0'");
+    let (cluster, mut client) = with_filler();
     for segment in [8, 9] {
         client.run(&format!("CREATE INDEX ON queue_internal.attempt_{segment} (((payload ->> 'n')::integer))"));
     }
@@ -105,10 +109,8 @@ fn an_attempt_that_cannot_be_moved_is_left_and_the_others_move() {
 }
 
 #[test]
-fn attempts_of_two_segments_that_cannot_be_moved_are_tried_once_a_minute() {
-    let cluster = cluster(&[]);
-    let mut client = cluster.connect();
-    create(&mut client, "filler", "retention => '0'");
+fn attempts_of_two_segments_that_cannot_be_moved_are_looked_at_once_a_minute() {
+    let (cluster, mut client) = with_filler();
     for segment in [8, 9] {
         client.run(&format!("CREATE INDEX ON queue_internal.attempt_{segment} (((payload ->> 'n')::integer))"));
     }
@@ -131,9 +133,7 @@ fn attempts_of_two_segments_that_cannot_be_moved_are_tried_once_a_minute() {
 
 #[test]
 fn the_steps_of_a_job_have_a_bound_so_that_joining_them_never_fails() {
-    let cluster = cluster(&[]);
-    let mut client = cluster.connect();
-    create(&mut client, "filler", "retention => '0'");
+    let (cluster, mut client) = with_filler();
     client.run("CREATE ROLE worker LOGIN; SELECT queue.grant('q', 'worker', 'consume')");
     let giant = client.enqueue("q");
     let other = client.enqueue("q");

@@ -1,7 +1,7 @@
 //! An administrator rewrites the log tables while jobs run, in every way that the server offers.
 
 use crate::shared::*;
-use crate::storage::segments::{cluster, fillings, work};
+use crate::storage::segments::{cluster, fillings};
 
 /// The first `server_version_num` with REPACK.
 const REPACK_SINCE: i32 = 190_000;
@@ -9,6 +9,60 @@ const REPACK_SINCE: i32 = 190_000;
 /// Returns the log tables whose names match a regular expression, with their schemas.
 fn tables(client: &mut Client, names: &str) -> Vec<String> {
     client.column(&format!("SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^{names}$'"))
+}
+
+/// Works like a worker, in short and in longer transactions, with notes, failures and releases.
+fn work(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
+    let mut random = Random::new(seed);
+    let mut client = cluster.connect();
+    loop {
+        let many = if random.percent(50) { 1 } else { random.between(2, 40) as i32 };
+        let mut transaction = client.transaction().unwrap();
+        let claimed =
+            transaction.query("SELECT id, (payload->>'n')::bigint FROM queue.claim('q', $1)", &[&many]).unwrap();
+        if claimed.is_empty() {
+            transaction.commit().unwrap();
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::yield_now();
+            continue;
+        }
+        let apart = random.percent(50);
+        if apart {
+            transaction.commit().unwrap();
+            transaction = client.transaction().unwrap();
+        }
+        for row in &claimed {
+            let (id, n): (i64, i64) = (row.get(0), row.get(1));
+            if random.percent(5) {
+                transaction.query("SELECT queue.progress($1, '1')", &[&id]).unwrap();
+            }
+            if random.percent(3) {
+                transaction.query("SELECT queue.extend($1, '2 minutes')", &[&id]).unwrap();
+            }
+            let end = match random.between(0, 100) {
+                0..=4 => "SELECT queue.fail($1, 'no')::text",
+                5..=7 => "SELECT queue.release($1)::text",
+                _ => {
+                    transaction.execute("INSERT INTO done VALUES ($1)", &[&n]).unwrap();
+                    "SELECT queue.complete($1)::text"
+                }
+            };
+            transaction.query(end, &[&id]).unwrap_or_else(|e| panic!("{end} of {id}: {e:?}"));
+        }
+        if random.percent(3) {
+            transaction.rollback().unwrap();
+            // Jobs of separate claims are still ours.
+            if apart {
+                for row in &claimed {
+                    client.query("SELECT queue.release($1)", &[&row.get::<_, i64>(0)]).unwrap();
+                }
+            }
+        } else {
+            transaction.commit().unwrap();
+        }
+    }
 }
 
 #[test]

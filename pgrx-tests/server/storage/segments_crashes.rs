@@ -276,37 +276,6 @@ fn a_standby_that_has_replayed_half_of_an_emptying_answers_and_heals_when_it_is_
 }
 
 #[test]
-fn an_emptying_interrupted_by_a_crash_at_any_point_goes_on_by_itself() {
-    let seed = random::seed("emptying");
-    let mut random = Random::new(seed);
-    let cluster = cluster(&["wal_writer_delay = '10s'", "max_prepared_transactions = 4"]);
-    let mut client = cluster.connect();
-    let job: i64 = client.value("SELECT queue.enqueue('q', '{}', priority => -9)");
-    client.run(&format!("SELECT queue.cancel({job}), queue.retry({job})"));
-    let mut crashes = 0;
-    while crashes < 12 {
-        // The worker is held where the emptying begins or continues. A moment later it is killed.
-        let points = ["copy.begun", "truncate.before", "truncate.after"];
-        let fault = cluster.fault(points[random.below(3) as usize], "wait");
-        wait::until("a segment is being emptied", || {
-            fill(&mut client);
-            fault.reached_by()
-        });
-        let worker = fault.reached_by().expect("the worker");
-        drop(fault);
-        thread::sleep(Duration::from_micros(random.below(40_000)));
-        crashes += i32::from(cluster.crash_if_there(worker));
-        client = cluster.connect();
-        client.run("SELECT count(*) FROM queue.jobs; SELECT queue.adopt()");
-    }
-    turn(&mut client, 10);
-    let log = cluster.log();
-    let broken: Vec<&str> =
-        log.lines().filter(|line| line.contains("could not read block") || line.contains(" XX0")).collect();
-    assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
-}
-
-#[test]
 fn a_promoted_standby_goes_on_with_the_ring_where_its_primary_was() {
     let cluster = cluster(&[]);
     let mut client = cluster.connect();

@@ -248,8 +248,7 @@ fn a_step_that_is_rolled_back_is_done_again() {
     leave_living(&mut client);
     drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
     for _ in 0..3 {
-        let error = client.query("SELECT count(*) / (count(*) - count(*)) FROM queue.maintain()", &[]).unwrap_err();
-        assert_eq!(error::code(&error), "22012");
+        client.refused("SELECT count(*) / (count(*) - count(*)) FROM queue.maintain()", "22012");
     }
     assert!(is(&mut client, &in_state(0, "'m'")));
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
@@ -307,10 +306,8 @@ fn a_job_is_found_where_it_ended_last_and_not_where_it_began() {
         client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE job_id = {job}"))
     };
     assert_eq!((count(&mut client, kept), count(&mut client, gone)), (1, 0));
-    let error = client.query("SELECT queue.retry($1)", &[&gone]).unwrap_err();
-    assert_eq!(error::code(&error), "P0002");
-    let error = client.query("SELECT queue.cancel($1)", &[&kept]).unwrap_err();
-    assert_eq!(error::detail(&error), Some("It was already completed."));
+    client.refused(&format!("SELECT queue.retry({gone})"), "P0002");
+    assert_eq!(client.failure(&format!("SELECT queue.cancel({kept})")).detail, "It was already completed.");
     client.run(&format!("SELECT queue.retry({kept})"));
     assert_eq!(count(&mut client, kept), 1);
     assert!(is(&mut client, &format!("(SELECT state = 'ready' FROM queue.job({kept}))")));

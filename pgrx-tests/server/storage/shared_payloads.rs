@@ -3,6 +3,14 @@
 use crate::shared::*;
 use crate::storage::segments_races::{claim_one, drive, fill, in_state, is, large, open_segment, still, turn};
 
+/// Claims a job, which must have this payload, and fails it.
+fn fail_with(client: &mut Client, payload: &str) {
+    let sql = format!("SELECT id, coalesce(payload = {payload}, false) FROM queue.claim('q')");
+    let row = client.query_one(&sql, &[]).unwrap();
+    assert!(row.get::<_, bool>(1), "the worker did not get the payload");
+    client.run(&format!("SELECT queue.fail({}, 'again')", row.get::<_, i64>(0)));
+}
+
 #[test]
 fn a_shared_payload_survives_the_end_of_its_segment_even_for_an_ended_job() {
     let cluster = still(&[]);
@@ -40,25 +48,19 @@ fn a_payload_that_moved_with_its_attempt_is_used_by_later_attempts() {
     let payload = large(300);
     let job = client.value::<i64>(&format!("SELECT queue.enqueue('q', {payload})"));
     let is_whole = format!("(SELECT payload = {payload} FROM queue.job({job}))");
-    let fail = |client: &mut Client| {
-        let sql = format!("SELECT id, coalesce(payload = {payload}, false) FROM queue.claim('q')");
-        let row = client.query_one(&sql, &[]).unwrap();
-        assert!(row.get::<_, bool>(1), "the worker did not get the payload");
-        client.run(&format!("SELECT queue.fail({}, 'again')", row.get::<_, i64>(0)));
-    };
-    fail(&mut client);
+    fail_with(&mut client, &payload);
     client.run(&format!("SELECT queue.reprioritize({job}, 3)"));
     fill(&mut client);
     drive(&mut client, "the segment is drained", &in_state(0, "'d'"));
     // The second attempt has moved with its payload, but its old row still exists.
     assert!(is(&mut client, &is_whole));
-    fail(&mut client);
+    fail_with(&mut client, &payload);
     assert!(is(&mut client, &is_whole));
-    fail(&mut client);
+    fail_with(&mut client, &payload);
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
-    fail(&mut client);
+    fail_with(&mut client, &payload);
     turn(&mut client, 2);
-    fail(&mut client);
+    fail_with(&mut client, &payload);
     assert!(is(&mut client, &is_whole));
 }
 
@@ -83,24 +85,18 @@ fn a_payload_shared_by_several_jobs_stays_as_long_as_one_needs_it() {
         let sql = format!("(SELECT coalesce(payload = {payload}, false) FROM queue.job({job}))");
         is(client, &sql)
     };
-    let fail = |client: &mut Client| {
-        let sql = format!("SELECT id, coalesce(payload = {payload}, false) FROM queue.claim('q')");
-        let row = client.query_one(&sql, &[]).unwrap();
-        assert!(row.get::<_, bool>(1), "the worker did not get the payload");
-        client.run(&format!("SELECT queue.fail({}, 'again')", row.get::<_, i64>(0)));
-    };
-    fail(&mut client);
+    fail_with(&mut client, &payload);
     for queue in ["ends", "kept"] {
         client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}')"));
     }
     assert!([kept, late, fails].iter().all(|&job| is_whole(&mut client, job)));
     fill(&mut client);
     drive(&mut client, "the segment is drained", &in_state(0, "'d'"));
-    fail(&mut client);
+    fail_with(&mut client, &payload);
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
     for _ in 0..3 {
         turn(&mut client, 1);
-        fail(&mut client);
+        fail_with(&mut client, &payload);
         assert!([kept, late, fails].iter().all(|&job| is_whole(&mut client, job)));
     }
     assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE job_id = {ends}")), 0);

@@ -64,7 +64,11 @@ pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
         }
         slots.entry(schedule).or_default().push(slot);
     }
-    for pair in slots.get("tick").map_or(&[][..], Vec::as_slice).windows(2) {
+    let ticks = slots.get("tick").map_or(&[][..], Vec::as_slice);
+    if ticks.len() < 2 {
+        found.push(format!("schedule tick has fired {} slots", ticks.len()));
+    }
+    for pair in ticks.windows(2) {
         if pair[1] - pair[0] != TICK_MS {
             found.push(format!("between slots {} and {} of schedule tick some are missing", pair[0], pair[1]));
         }

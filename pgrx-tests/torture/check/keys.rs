@@ -9,6 +9,12 @@ use crate::ledger::{Deal, End, Job, Micros, What};
 /// Beginning, end, job.
 type Life = (Micros, Micros, i64);
 
+/// A job, and when the first call about it began.
+type First = (i64, Micros);
+
+/// How long the worker may need to make a run that was requested too late for the session that ended the previous one.
+const SERVED_WITHIN: Micros = 1_000_000;
+
 pub fn check(case: &Case<'_>) -> Vec<String> {
     let mut found = Vec::new();
     let mut jobs: BTreeMap<i64, Vec<(&Deal, &Job)>> = BTreeMap::new();
@@ -39,7 +45,13 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         let time = ended.entry(job).or_insert(Micros::MAX);
         *time = (*time).min(fact.from);
     }
-    // For each queue and key: the lives of its jobs.
+    // By queue and key.
+    let mut firsts: BTreeMap<(usize, &Option<String>), Vec<First>> = BTreeMap::new();
+    for (id, calls) in &jobs {
+        let begun = calls.iter().map(|(deal, _)| deal.begun).min().expect("a call");
+        firsts.entry((calls[0].1.queue, &calls[0].1.key)).or_default().push((*id, begun));
+    }
+    // (queue, key): lives, each with its job.
     let mut lives: BTreeMap<(usize, &str), Vec<Life>> = BTreeMap::new();
     for (id, calls) in &jobs {
         let (deal, job) = calls.iter().min_by_key(|(deal, _)| deal.end_to).expect("a call");
@@ -53,12 +65,19 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
             until = until.min(*purge);
         }
         lives.entry((job.queue, key)).or_default().push((from, until, *id));
+        // A request for another run that comes too late for the end of the run counts for nothing if a newer call makes
+        // another job of the key before the worker serves the request. It is unknown when prepared deals ended.
+        let must_count = |deal: &Deal| {
+            firsts[&(job.queue, &job.key)].iter().all(|(other, begun)| {
+                other <= id || !deal.prepared && !deal.is_cut && *begun > deal.end_to + SERVED_WITHIN
+            })
+        };
         if !meddled.contains_key(id) && !purged.contains_key(&job.queue) {
             match job {
-                Job { version: Some(_), .. } => newest_version(case, *id, calls, &mut found),
+                Job { version: Some(_), .. } => newest_version(case, *id, calls, must_count, &mut found),
                 // If the job has ended and its key is still taken, a call does nothing.
                 Job { unique_for: Some(_), .. } => {}
-                _ => newest(case, *id, calls, &mut found),
+                _ => newest(case, *id, calls, must_count, &mut found),
             }
         }
     }
@@ -74,15 +93,19 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// Checks that the job has the contents of the last call that should renew it, or of a call that may have been the
-/// last.
-fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<String>) {
+/// The job has the contents of the last call that must renew it, or of one that may have been the last.
+fn newest(
+    case: &Case<'_>,
+    id: i64,
+    calls: &[(&Deal, &Job)],
+    must_count: impl Fn(&Deal) -> bool,
+    found: &mut Vec<String>,
+) {
     let Some(seen) = case.world.jobs.get(&id) else { return };
     let first = calls.iter().map(|(deal, _)| deal.end_to).min().unwrap_or_default();
     let counts = |deal: &Deal, job: &Job| job.renews || deal.end_from <= first;
-    let Some(last) = calls.iter().filter(|(deal, job)| counts(deal, job)).map(|(deal, _)| deal.end_from).max() else {
-        return;
-    };
+    let last = calls.iter().filter(|(deal, job)| counts(deal, job) && must_count(deal));
+    let Some(last) = last.map(|(deal, _)| deal.end_from).max() else { return };
     // It is unknown when prepared deals ended.
     let is_perhaps = |deal: &Deal| deal.end_to >= last || deal.prepared || deal.is_cut;
     if !calls.iter().any(|(deal, job)| counts(deal, job) && is_perhaps(deal) && job.token == seen.token)
@@ -93,12 +116,20 @@ fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<Str
     }
 }
 
-/// Checks that the job has the contents of the call with the largest version, in whatever order the calls came.
-fn newest_version(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<String>) {
+/// The job has the contents of the call with the largest version, in any order of the calls.
+fn newest_version(
+    case: &Case<'_>,
+    id: i64,
+    calls: &[(&Deal, &Job)],
+    must_count: impl Fn(&Deal) -> bool,
+    found: &mut Vec<String>,
+) {
     let Some(seen) = case.world.jobs.get(&id).filter(|seen| seen.state == "completed") else { return };
-    let Some((_, newest)) = calls.iter().max_by_key(|(_, job)| job.version) else { return };
+    let Some(newest) = calls.iter().filter(|(deal, _)| must_count(deal)).map(|(_, job)| job.version).max() else {
+        return;
+    };
     // Of equal versions the first counts.
-    let is_newest = calls.iter().any(|(_, job)| job.version == newest.version && job.token == seen.token);
+    let is_newest = calls.iter().any(|(_, job)| job.version >= newest && job.token == seen.token);
     if !is_newest && !loss::unanswered(case).contains(seen.token.as_str()) {
         found.push(format!("job {id} has ended with another version than the newest: {seen:?}, of {calls:?}"));
     }

@@ -321,8 +321,15 @@ fn two_jobs_that_live_under_one_key() {
 
 #[test]
 fn a_renewal_that_is_lost() {
-    // With `unique_for`, a call may come after the job has ended, and does nothing.
-    for (token, unique_for, is_wrong) in [("old", None, true), ("new", None, false), ("old", Some(1000), false)] {
+    // With `unique_for`, a call may come after the job has ended, and does nothing. The next job of the key may come
+    // before the worker makes the run that was requested.
+    for (token, unique_for, next, is_wrong) in [
+        ("old", None, None, true),
+        ("new", None, None, false),
+        ("old", Some(1000), None, false),
+        ("old", None, Some(300), false),
+        ("old", None, Some(3_000_000), true),
+    ] {
         let mut ledger = Ledger::default();
         let one = |token: &str, renews| Job {
             key: Some("k".to_owned()),
@@ -333,6 +340,10 @@ fn a_renewal_that_is_lost() {
         };
         enqueued(&mut ledger, &one("old", false), 10);
         enqueued(&mut ledger, &one("new", true), 200);
+        if let Some(at) = next {
+            deal(&mut ledger, Fate::Committed, ended(&one("old", false), 101), 220, 230);
+            enqueued(&mut ledger, &Job { id: 2, ..one("next", true) }, at);
+        }
         let seen =
             SeenJob { queue: "keyed".to_owned(), state: "completed".to_owned(), token: token.to_owned(), flow: None };
         let world = World { jobs: BTreeMap::from([(1, seen)]), ..World::default() };

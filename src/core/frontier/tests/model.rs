@@ -1957,44 +1957,23 @@ fn the_end_of_session_zero_does_not_end_leases_of_unknown_sessions() {
 }
 
 #[test]
-fn a_request_to_cancel_is_missed_only_for_the_end_that_had_begun_before() {
-    let (mut memory, root) = (memory(2, 1), &mut None);
-    let mut frontier = memory.frontier();
-    read(&mut frontier, 1, &[job(1)]);
-    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
-    frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
-    let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
-    assert!(matches!(hold, Hold::Yours(entry) if entry.cancel == 0));
-    assert!(frontier.running.request_cancel(1, job(1).id) && frontier.running.request_rerun(1, job(1).id));
-    let missed = |frontier: &crate::frontier::Frontier<'_>| frontier.entry(1, job(1).id).map(|entry| entry.missed);
-    assert_eq!(missed(&frontier), Some(crate::frontier::MISSED_CANCEL | crate::frontier::MISSED_RERUN));
-    // The end is rolled back. The next end knows of the request.
-    frontier.running.undo_end(root, 1, job(1).id);
-    let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
-    assert!(matches!(hold, Hold::Yours(entry) if entry.cancel == 1));
-    assert_eq!(missed(&frontier), Some(0));
-}
-
-#[test]
-fn a_rerun_is_missed_only_for_the_end_that_had_begun_before() {
+fn a_request_is_missed_only_for_the_end_that_had_begun_before() {
     let (mut memory, root) = (memory(2, 1), &mut None);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
     assert!(!frontier.running.request_rerun(1, job(1).id));
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     frontier.claimed(root, 1, job(1).id, 10, 1000, Disconnect::KEEPS);
-    let seen = |frontier: &crate::frontier::Frontier<'_>| {
-        frontier.entry(1, job(1).id).map(|entry| (entry.rerun, entry.missed))
-    };
     let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
-    assert!(matches!(hold, Hold::Yours(entry) if entry.rerun == 0));
-    assert!(frontier.running.request_rerun(1, job(1).id));
-    assert_eq!(seen(&frontier), Some((1, 1)));
-    // The end is rolled back. The next end knows of the request.
+    assert!(matches!(hold, Hold::Yours(entry) if (entry.cancel, entry.rerun) == (0, 0)));
+    assert!(frontier.running.request_cancel(1, job(1).id) && frontier.running.request_rerun(1, job(1).id));
+    let missed = |frontier: &crate::frontier::Frontier<'_>| frontier.entry(1, job(1).id).map(|entry| entry.missed);
+    assert_eq!(missed(&frontier), Some(crate::frontier::MISSED_CANCEL | crate::frontier::MISSED_RERUN));
+    // The end is rolled back. The next end knows of the requests.
     frontier.running.undo_end(root, 1, job(1).id);
     let hold = frontier.running.end(root, 1, job(1).id, 0, i64::MAX, |_| true);
-    assert!(matches!(hold, Hold::Yours(entry) if entry.rerun == 1));
-    assert_eq!(seen(&frontier), Some((1, 0)));
+    assert!(matches!(hold, Hold::Yours(entry) if (entry.cancel, entry.rerun) == (1, 1)));
+    assert_eq!(missed(&frontier), Some(0));
 }
 
 #[test]
