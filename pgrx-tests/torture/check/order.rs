@@ -44,10 +44,13 @@ pub fn check(case: &Case<'_>, holds: &[Hold<'_>]) -> Vec<String> {
                     case.has_crashed(from, to)
                         || busy.iter().any(|(queue, b, e)| *queue == number && *b <= to && *e >= from)
                 };
+                let mut jumped_since = BTreeMap::new();
                 for claim in &claims {
-                    if let Some(jumped) = jumped(&lives, claim, |life| life.touched)
-                        && !is_busy(claim.called, claim.from)
-                    {
+                    let Some(jumped) = jumped(&lives, claim, |life| life.touched) else { continue };
+                    // Until a claim knows what its jobs cost, other claims pass over those that it will give back.
+                    let since = *jumped_since.entry(jumped.job.id).or_insert(claim.from);
+                    let may_jump = queue.kind == Kind::Rated && claim.called <= since + LINGERING;
+                    if !may_jump && !is_busy(claim.called, claim.from) {
                         found.push(format!("order: {claim:?} has jumped {jumped:?}"));
                     }
                 }

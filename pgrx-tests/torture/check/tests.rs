@@ -110,6 +110,21 @@ fn a_job_that_is_jumped() {
 }
 
 #[test]
+fn a_job_with_a_cost_that_is_jumped_again_and_again() {
+    let [first, second, third] = [1, 2, 3].map(|id| job("rated", id, 5));
+    for (again, is_wrong) in [(200, false), (4_000_000, true)] {
+        let mut ledger = Ledger::default();
+        enqueued(&mut ledger, &first, 10);
+        for (job, attempt, at) in [(&second, 102, 100), (&third, 103, again)] {
+            enqueued(&mut ledger, job, 20);
+            deal(&mut ledger, Fate::Committed, claim(job, attempt, 1000), at, at + 10);
+        }
+        let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(is_wrong), "{again}: {found:?}");
+    }
+}
+
+#[test]
 fn a_job_that_was_taken_by_a_claim_without_an_answer() {
     let (first, second) = (job("plain", 1, 5), job("plain", 2, 5));
     for (fate, is_wrong) in [(Fate::Committed, false), (Fate::RolledBack, true)] {
