@@ -253,6 +253,8 @@ class _Limited(Generic[C]):
 
     def prune(self, seconds: float = IDLE) -> None:
         """Closes connections that nobody has used for this long."""
+        if not self._idle:
+            return
         with self._lock:
             old = [conn for conn, since in self._idle if time.monotonic() - since >= seconds]
             self._idle = [one for one in self._idle if one[0] not in old]
