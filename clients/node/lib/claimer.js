@@ -13,6 +13,7 @@ const { Control } = require('./control')
 const { Effects } = require('./effects')
 const { Ending } = require('./endings')
 const { Flag } = require('./flag')
+const { Held } = require('./held')
 const { COLUMNS, Job } = require('./job')
 const { CannotStart, ask, refusal } = require('./ready')
 
@@ -25,10 +26,10 @@ const REFUSALS = ['42704', '3F000', '42883', '42501', '22023']
 const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']
 
 const CLAIM = `
-  SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
-  FROM queue.claim_any($1::text[], stages => $2::text[], max_jobs => $3::integer, wait => $4::text::interval,
-    lease => $5::text::interval, worker => $6::text, disconnect => $7::text::interval, completed => $8::text::bigint[],
-    results => $9::text::json`
+  SELECT ${COLUMNS}, date_part('epoch', lease_expires_at - clock_timestamp()) * 1000
+  FROM queue.claim_any(max_jobs => $1::integer, wait => $2::text::interval, completed => $3::text::bigint[],
+    results => $4::text::json, queue_names => $5::text[], stages => $6::text[], lease => $7::text::interval,
+    worker => $8::text, disconnect => $9::text::interval`
 
 const [JOB_ID, HEADERS, LEASE] = [1, 5, 14] // the places of some columns in a row
 // Rows are arrays, in which numbers are read: it takes less than objects, and parsers of the application do not count.
@@ -42,12 +43,18 @@ class Claimer extends Control {
     this.isDrain = isDrain
     this.calls = worker.bound()
     this.linger = isDrain ? 0 : worker.options.linger
+    const { lease, name, disconnect } = worker.options
+    const wanted = [...this.calls].flatMap(([queue, stages]) => [...stages.keys()].map((stage) => [queue, stage]))
+    this.statement = { text: this.linger ? `${CLAIM}, linger => $10::text::interval)` : `${CLAIM})`, ...ROWS }
+    this.constants = [wanted.map(([queue]) => queue), wanted.map(([, stage]) => stage), interval(lease), name,
+        interval(disconnect), ...(this.linger ? [interval(this.linger)] : [])]
     this.unknown = new Set() // what the log has said of jobs without a codec or key
     this.ready = [] // held jobs whose handlers have not begun
     this.suspects = 0 // how many held jobs may end the process
     this.hasClaimed = false // a claim has succeeded, so the queues exist
     this.stopping = new Flag()
     const limit = worker.options.maxConnections
+    this.codec = worker.options.codec ?? PLAIN
     this.pool = new Pool(worker.hosts, limit)
     this.effects = worker.effects && new Effects(worker.effects, this.log, limit)
     const onRefused = () => this.pool.makeRoom(true)
@@ -77,14 +84,14 @@ class Claimer extends Control {
         continue
       }
       if (!this.control.client && !await this.reachControl(backoff)) continue
-      const completed = this.carried()
+      const completed = this.completed.splice(0)
       // If an attempt ends during the claim, that may make a job ready that the claim does not see.
       const isIdle = !this.held.size && !this.ended.size
       let rows
       try {
         rows = await this.claim(room, completed)
       } catch (error) {
-        for (const ending of completed) this.send(ending) // one of them may be the cause; the control finds out which
+        for (const held of completed) this.send(held) // one of them may be the cause; the control finds out which
         if (error.code === '57014') continue
         if (!this.hasClaimed && REFUSALS.includes(error.code)) throw refusal(lineOf(error), error)
         await this.backOff(backoff, error)
@@ -95,7 +102,7 @@ class Claimer extends Control {
       // An attempt that could not be completed has a row without a job.
       const answers = new Map(rows.filter((row) => !row[JOB_ID]).map((row) => [row[0], JSON.parse(row[HEADERS])]))
       if (answers.size || this.isObserved()) {
-        for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
+        for (const held of completed) this.answered(held, answers.get(held.job.id) ?? { outcome: 'completed' })
       }
       // While a Map lives, V8 keeps its former tables alive, and ended jobs with them.
       this.held = new Map(this.held)
@@ -129,22 +136,17 @@ class Claimer extends Control {
   }
 
   claim (room, completed) {
-    const { lease, name, disconnect } = this.options
     // The first claim does not sleep: it finds out whether the queues exist.
     let wait = this.hasClaimed && !this.isDrain ? this.options.wait : 0
-    let [text, more] = [`${CLAIM})`, []]
     if (this.linger) {
       // A full batch is not kept waiting for more jobs. A call that lingers has to wait.
       room = Math.min(room, this.worker.collected())
-      wait = Math.max(wait, Math.min(this.options.wait, 1));
-      [text, more] = [`${CLAIM}, linger => $10::text::interval)`, [interval(this.linger)]]
+      wait = Math.max(wait, Math.min(this.options.wait, 1))
     }
-    const wanted = [...this.calls].flatMap(([queue, stages]) => [...stages.keys()].map((stage) => [queue, stage]))
-    const values = [wanted.map(([queue]) => queue), wanted.map(([, stage]) => stage), room, interval(wait)]
-    const results = completed.some((ending) => ending.more) ? `[${completed.map((ending) => ending.result)}]` : null
+    const hasResult = completed.some(({ ending }) => ending.more)
+    const results = hasResult ? `[${completed.map(({ ending }) => ending.result)}]` : null
     const ids = `{${completed.map(({ job }) => job.id)}}`
-    values.push(interval(lease), name, interval(disconnect), ids, results, ...more)
-    return this.claims.fetch({ text, ...ROWS }, values)
+    return this.claims.fetch(this.statement, [room, interval(wait), ids, results, ...this.constants])
   }
 
   // Returns how many jobs to claim now. A worker that claims ahead waits until a round trip is worthwhile.
@@ -160,19 +162,17 @@ class Claimer extends Control {
   running () { return this.held.size - this.ready.length }
 
   accept (row, now) {
-    const job = new Job(row, this.pool, this.options.codec ?? PLAIN, this.effects)
+    const job = new Job(row, this)
     const stages = this.calls.get(job.queue)
     const route = stages.get(job.stage ?? null) ?? stages.get(null)
     job.stopping = this.stopping.isSet
-    const [lease, beatAt] = [Math.max(row[LEASE], 1), now + this.beat(row[LEASE])]
-    const isSuspect = TIMED_OUT.includes(job.lastError)
-    const held = { job, route, lease, beatAt, expiresAt: 0, begunAt: 0, stoppedAt: 0, timer: null, hasBegun: false,
-        isOver: false, isSuspect, errors: 0 }
-    this.suspects += Number(isSuspect)
-    this.expireLater(held, now + lease)
+    const held = new Held(job, route, Math.max(row[LEASE], 1), now + this.beat(row[LEASE]))
+    held.isSuspect = TIMED_OUT.includes(job.lastError)
+    this.suspects += Number(held.isSuspect)
+    this.expireLater(held, now + held.lease)
     this.held.set(job.id, held)
     this.ready.push(held)
-    if (beatAt < this.wakeAt) this.due.set() // the control considers the new lease
+    if (held.beatAt < this.wakeAt) this.due.set() // the control considers the new lease
   }
 
   // Returns the end of a job that another worker may run, but not this one. Logs each error once.
@@ -183,8 +183,8 @@ class Claimer extends Control {
       const then = fails ? 'its jobs fail' : `its jobs are released for ${UNKNOWN_PAUSE / 1000} seconds`
       this.log.warn({ queue: job.queue, stage: job.stage }, `${error}: ${then}`)
     }
-    return fails ? new Ending(job, 'fail', { error })
-        : new Ending(job, 'release', { delay: interval(UNKNOWN_PAUSE), reason: error })
+    return fails ? new Ending('fail', { error })
+        : new Ending('release', { delay: interval(UNKNOWN_PAUSE), reason: error })
   }
 }
 

@@ -12,8 +12,9 @@
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
 const { Gone } = require('./connection')
-const { Ending, RETRY_PAUSE } = require('./endings')
+const { Ending } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
+const { RETRY_PAUSE } = require('./held')
 const { LOGGER } = require('./logger')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
@@ -26,10 +27,10 @@ const REPORT = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1
 class Control {
   constructor (worker, watch) {
     Object.assign(this, { worker, watch, options: worker.options, log: worker.options.logger })
-    this.held = new Map() // attempt's id -> what `accept` notes of it
-    this.ended = new Map() // attempt's id -> its end, without an answer, except `completed` and those in a claim
-    this.completed = [] // completions, which the next claim carries
-    this.carryUntil = Infinity // when the control sends them instead
+    this.held = new Map() // attempt's id -> the attempt, while its handler has not ended
+    this.ended = new Map() // attempt's id -> the attempt, until its end is answered, unless a claim carries that
+    this.completed = [] // attempts whose completions the next claim carries
+    this.carryUntil = -Infinity // when the control sends them instead
     this.parts = new Map() // attempt's id -> its part after errors; others are in part 0
     this.wakeAt = Infinity // when the control wakes by itself
     this.expiry = null // the timer for the lease that expires first
@@ -39,7 +40,7 @@ class Control {
     this.due = new Flag() // wakes the control: there is something to send
   }
 
-  // Returns the ends that the control has to send, or is sending. Postponed ends take no slot.
+  // Returns the attempts whose ends the control has to send, or is sending. Postponed ends take no slot.
   dueEnds (now = performance.now()) { return [...this.ended.values()].filter(({ due }) => due <= now) }
 
   async controlAll () {
@@ -58,14 +59,14 @@ class Control {
   }
 
   async untilDue () {
-    const beats = [...this.held.values(), ...this.riders()].map(({ beatAt }) => beatAt)
-    const carryUntil = this.completed.length ? this.carryUntil : Infinity
-    this.wakeAt = Math.min(carryUntil, ...beats, ...[...this.ended.values()].map(({ due }) => due))
-    await this.due.wait(Math.max(this.wakeAt - performance.now(), 0))
+    const now = performance.now()
+    // The next completions need no wake if there is one for those before, even if a claim has carried these.
+    const carryUntil = this.completed.length || this.carryUntil > now ? this.carryUntil : Infinity
+    const dues = [...this.ended.values()].map(({ isRiding, due, beatAt }) => isRiding ? Math.min(due, beatAt) : due)
+    this.wakeAt = Math.min(carryUntil, ...dues, ...[...this.held.values()].map(({ beatAt }) => beatAt))
+    await this.due.wait(Math.max(this.wakeAt - now, 0))
     this.due.clear()
   }
-
-  riders () { return [...this.ended.values()].flatMap(({ rider }) => rider ?? []) }
 
   // The server may find out at any time that a connection has broken, also long after the worker has another one.
   beat (lease) { return Math.min(Math.min(lease, this.options.disconnect || Infinity) / 3, this.options.heartbeat) }
@@ -92,50 +93,43 @@ class Control {
 
   // A completion that rides back has arrived when the attempt cannot be extended any more.
   rideOn (id, outcome, begun) {
-    const ending = this.ended.get(id)
-    if (!ending?.rider) return
+    const held = this.ended.get(id)
+    if (!held?.isRiding) return
     if (outcome === 'lost') {
       this.ended.delete(id)
-      this.settle(ending, ending.event)
+      this.settle(held)
       this.changed.set()
     } else {
-      ending.rider.beatAt = begun + Math.min(Math.max(ending.pause(), GATHER), this.beat(ending.rider.lease))
+      held.beatAt = begun + Math.min(Math.max(held.pause(), GATHER), this.beat(held.lease))
     }
   }
 
-  send (ending, delay = 0) {
-    ending.due = performance.now() + delay
-    this.ended.set(ending.job.id, ending)
-    if (ending.due < this.wakeAt) this.due.set()
+  send (held, delay = 0) {
+    held.due = performance.now() + delay
+    this.ended.set(held.job.id, held)
+    if (held.due < this.wakeAt) this.due.set()
   }
 
   // Leaves a completion to the next claim. If there is none for `GATHER`, the control sends it.
-  carry (ending) {
+  carry (held) {
     if (!this.completed.length) {
       this.carryUntil = performance.now() + GATHER
       if (this.carryUntil < this.wakeAt) this.due.set()
     }
-    this.completed.push(ending)
-  }
-
-  // Takes the completions that wait for a claim.
-  carried () {
-    const completed = this.completed
-    this.completed = []
-    return completed
+    this.completed.push(held)
   }
 
   // Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault is
   // known, and those of one other part. The other parts take turns.
   async report () {
+    if (this.carryUntil <= performance.now()) for (const held of this.completed.splice(0)) this.send(held)
     const begun = performance.now()
-    if (this.carryUntil <= begun) for (const ending of this.carried()) this.send(ending)
     for (const id of this.parts.keys()) if (!this.held.has(id) && !this.ended.has(id)) this.parts.delete(id)
-    const beats = this.extended(begun).map(({ job }) => ({ job, json: JSON.stringify({ extend: { id: job.id } }) }))
-    const entries = [...beats, ...this.dueEnds(begun).map((ending) => ({ job: ending.job, json: ending.json, ending }))]
+    const ends = new Set(this.dueEnds(begun))
+    const entries = [...this.extended(begun), ...ends]
     const parts = [...new Set(entries.map(({ job: { id } }) => this.part(id)))].sort((a, b) => a - b)
     for (const part of parts.slice(0, 2)) {
-      await this.reportPart(entries.filter(({ job: { id } }) => this.part(id) === part), begun)
+      await this.reportPart(entries.filter(({ job: { id } }) => this.part(id) === part), ends, begun)
     }
   }
 
@@ -151,36 +145,36 @@ class Control {
     })
   }
 
-  // Sends heartbeats and ends in one call. If the server refuses it, splits the part.
-  async reportPart (entries, begun) {
+  // Sends the ends of these attempts, and heartbeats for the others, in one call. If the server refuses it, splits the
+  // part.
+  async reportPart (entries, ends, begun) {
+    const json = (held) => ends.has(held) ? held.ending.json(held.job.id) : `{"extend":{"id":${held.job.id}}}`
     let rows
     try {
-      rows = await this.control.fetch(REPORT, [`[${entries.map(({ json }) => json).join(',')}]`])
+      rows = await this.control.fetch(REPORT, [`[${entries.map(json)}]`])
       for (const { job: { id } } of entries) this.parts.delete(id)
     } catch (error) {
       if (error instanceof Gone) throw error
       this.split(entries)
       if (entries.length > 1) return
-      const [{ job: { id }, ending }] = entries
-      const isRefused = ending && AT_FAULT.includes(error.code.slice(0, 2))
-      rows = [{ id, outcome: isRefused ? 'refused' : 'error', reason: lineOf(error) }]
+      const isRefused = ends.has(entries[0]) && AT_FAULT.includes(error.code.slice(0, 2))
+      rows = [{ id: entries[0].job.id, outcome: isRefused ? 'refused' : 'error', reason: lineOf(error) }]
     }
-    const ended = new Map(entries.flatMap(({ job: { id }, ending }) => ending ? [[id, ending]] : []))
     for (const { id, ...answer } of rows) {
-      const ending = ended.get(id)
-      if (!ending) {
+      const held = this.ended.get(id)
+      if (ends.has(held)) {
+        this.ended.delete(id)
+        this.answered(held, answer)
+        this.changed.set()
+      } else {
         this.beaten(id, answer, begun)
-        continue
       }
-      this.ended.delete(id)
-      this.answered(ending, answer)
     }
-    if (ended.size) this.changed.set()
   }
 
   // Returns the attempts to extend now: all of a part, if one of them is due.
   extended (now) {
-    const riders = [...this.ended.values()].flatMap(({ rider, due }) => rider && due > now ? [rider] : [])
+    const riders = [...this.ended.values()].filter(({ isRiding, due }) => isRiding && due > now)
     const held = [...this.held.values(), ...riders].filter(({ isOver }) => !isOver)
     const due = new Set(held.filter(({ beatAt }) => beatAt <= now).map(({ job: { id } }) => this.part(id)))
     return held.filter(({ job: { id } }) => due.has(this.part(id)))
@@ -204,20 +198,21 @@ class Control {
   }
 
   // Handles the server's answer for an end: finishes it, sends it again, or sends a failure in its place.
-  answered (ending, { outcome, reason }) {
-    const { job, kind, milliseconds } = ending
-    if (outcome === 'error') ending.errors++
-    if (outcome === 'refused' || (outcome === 'error' && ending.errors === 2)) {
-      this.log.error(job.toJSON(), `a job could not end by ${kind}: ${reason}`)
+  answered (held, { outcome, reason }) {
+    const { job, ending } = held
+    if (outcome === 'error') held.errors++
+    if (outcome === 'refused' || (outcome === 'error' && held.errors === 2)) {
+      this.log.error(job.toJSON(), `a job could not end by ${ending.kind}: ${reason}`)
     }
     if (outcome === 'busy' || outcome === 'error') {
-      this.send(ending, ending.pause())
+      this.send(held, held.pause())
     } else if (outcome === 'refused' && !ending.isLastResort) {
-      const failure = new Ending(job, 'fail', { error: ending.error || reason })
-      this.send(Object.assign(failure, { milliseconds }))
+      held.isRiding = false
+      held.endBy(new Ending('fail', { error: ending.error || reason }))
+      this.send(held)
     } else {
-      const isLost = ['lost', 'refused'].includes(outcome) && !ending.rider
-      this.settle(ending, !isLost ? ending.event : ending.isDoubtful ? 'completed' : 'lost')
+      const isLost = ['lost', 'refused'].includes(outcome) && !held.isRiding
+      this.settle(held, !isLost ? ending.event : ending.isDoubtful ? 'completed' : 'lost')
     }
   }
 
@@ -227,13 +222,13 @@ class Control {
   isObserved () { return this.watch || this.log !== LOGGER || this.worker.listenerCount('completed') > 0 }
 
   // Reports that the server has answered: this attempt has ended, or its lease was lost.
-  settle (ending, kind) {
-    if (kind === 'lost') this.log.warn(ending.job.toJSON(), 'lost lease')
-    else this.log.debug(ending.job.toJSON(), kind)
-    this.tell(kind, ending.job, { milliseconds: ending.milliseconds, error: ending.error })
+  settle ({ job, ending, milliseconds }, kind = ending.event) {
+    if (kind === 'lost') this.log.warn(job.toJSON(), 'lost lease')
+    else this.log.debug(job.toJSON(), kind)
+    this.tell(kind, job, { milliseconds, error: ending.error })
   }
 
-  tell (kind, job = null, more = {}) {
+  tell (kind, job, more) {
     if (!this.watch && !this.worker.listenerCount(kind)) return
     const event = { kind, ...job?.toJSON(), ...more }
     this.watch?.(event)

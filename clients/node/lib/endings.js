@@ -10,9 +10,6 @@ const { Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle
 const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released',
     none: 'completed' }
 
-// The pause in milliseconds before a busy attempt's end is sent again. It doubles each time, up to about a second, or
-// ten seconds after an error.
-const RETRY_PAUSE = 10
 const LACK_PAUSE = 5000 // For how long a job is released if there is no connection for its handler.
 const MAX_CAUSES = 5 // How many causes of an error its text names.
 const MAX_TRACE = 4096 // How many characters of the trace are kept with the error.
@@ -20,20 +17,15 @@ const MAX_TRACE = 4096 // How many characters of the trace are kept with the err
 // `kind` is the function that ends the attempt, `args` are its arguments except the id. `none`: the handler
 // itself has ended the attempt, or its lease is lost. Throws if an argument cannot be written as JSON.
 class Ending {
-  constructor (job, kind, args = null) {
-    this.job = job
+  isDoubtful = false // the handler has ended the attempt, maybe in a transaction that has rolled back
+
+  constructor (kind, args = null) {
     this.kind = kind
     this.args = args
     this.more = args ? stringify(args).slice(1, -1) : '' // the arguments as JSON
-    this.milliseconds = 0
-    this.due = 0 // when the control sends it
-    this.pauses = 0 // how often the worker has postponed it
-    this.errors = 0 // how often a call for it alone has failed
-    this.isDoubtful = false // the handler has ended the attempt, maybe in a transaction that has rolled back
-    this.rider = null // if the attempt is completed on another server: what is held until the completion has arrived
   }
 
-  get json () { return `{"${this.kind}":{"id":${this.job.id}${this.more && `,${this.more}`}}}` }
+  json (id) { return `{"${this.kind}":{"id":${id}${this.more && `,${this.more}`}}}` }
   // The result of a completion as JSON.
   get result () { return this.more.slice('"result":'.length) || 'null' }
   get event () { return EVENTS[this.kind] }
@@ -41,10 +33,9 @@ class Ending {
 
   // True if nothing else can be sent in its place when the server refuses it: a failure with the queue's own backoff.
   get isLastResort () { return this.kind === 'fail' && (this.args?.retry_in ?? null) === null }
-
-  // Returns how long to wait before it is sent again.
-  pause () { return RETRY_PAUSE * 2 ** Math.min(this.pauses++, this.errors ? 10 : 7) }
 }
+
+const BARE = new Ending('complete') // a completion without a result, as most attempts end
 
 // Returns whether an attempt whose handler has returned this ends by a completion without a result.
 const isBare = (job, result) => (result === undefined || result === null) && !job.open && !job.ended
@@ -56,28 +47,28 @@ async function returned (job, result, log) {
     if (result !== undefined && result !== null && result !== job.returned) {
       log.warn(job.toJSON(), 'a handler has ended its job and returned a result, which is not kept')
     }
-    return new Ending(job, 'none')
+    return new Ending('none')
   }
   if (result instanceof Advance) {
     const payload = await job.stored(result.payload, 'payload')
-    return new Ending(job, 'advance', { stage: result.stage, payload, delay: interval(result.delay) })
+    return new Ending('advance', { stage: result.stage, payload, delay: interval(result.delay) })
   }
   if (result instanceof Suspend) {
     const { after, upon, progress, until } = result
     const jobs = after && array(after, 'after', 'job ids').map(Number)
     const more = { progress: await job.stored(progress, 'progress'), ...(until && { until: time(until, 'until') }) }
-    return new Ending(job, 'suspend', { after: jobs, upon, ...more })
+    return new Ending('suspend', { after: jobs, upon, ...more })
   }
   const stored = await job.stored(result, 'result')
-  return new Ending(job, 'complete', stored === null ? null : { result: stored })
+  return stored === null ? BARE : new Ending('complete', { result: stored })
 }
 
 // Returns the end of a stopped attempt: a release, which cancels a job that is to be cancelled. If the lease is lost,
 // nothing is sent.
 function stopped (job) {
   const late = `the handler has not ended within its timeout of ${job.timeout} ms`
-  if (job.stopReason === 'timeout') return new Ending(job, 'fail', { error: late })
-  return new Ending(job, job.stopReason === 'lost' ? 'none' : 'release')
+  if (job.stopReason === 'timeout') return new Ending('fail', { error: late })
+  return new Ending(job.stopReason === 'lost' ? 'none' : 'release')
 }
 
 // Returns the end of an attempt whose handler has thrown this.
@@ -86,30 +77,30 @@ function threw (job, error, { log, trace }) {
   if (job.isDone || job.committed) {
     const text = `a job has ended, and its handler has failed since: ${textOf(error)}`
     log.warn({ ...job.toJSON(), stack: error?.stack }, text)
-    return new Ending(job, 'none')
+    return new Ending('none')
   }
   return Object.assign(unfinished(job, error, { log, trace }), { isDoubtful: job.ended })
 }
 
 function unfinished (job, error, { log, trace }) {
   if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return stopped(job)
-  if (error instanceof AlreadyDone) return new Ending(job, 'complete')
+  if (error instanceof AlreadyDone) return new Ending('complete')
   if (error instanceof Throttle) {
     const throttle = error.group ? 'group' : 'queue'
-    return new Ending(job, 'release', { delay: interval(error.delay), throttle })
+    return new Ending('release', { delay: interval(error.delay), throttle })
   }
-  if (error instanceof Snooze) return new Ending(job, 'release', { delay: interval(error.delay) })
+  if (error instanceof Snooze) return new Ending('release', { delay: interval(error.delay) })
   if (error instanceof NoConnection) {
     const reason = `a job lacks a connection: ${error.message}`
     log.warn(job.toJSON(), `${reason}: it is released for ${LACK_PAUSE / 1000} seconds`)
-    return new Ending(job, 'release', { delay: interval(LACK_PAUSE), reason })
+    return new Ending('release', { delay: interval(LACK_PAUSE), reason })
   }
   const text = withCauses(error)
   log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
   const isExpected = error instanceof RetryIn || error instanceof Fatal
   const lines = trace && !isExpected && error?.stack ? `\n${String(error.stack).slice(0, MAX_TRACE)}` : ''
   const retryIn = error instanceof RetryIn ? interval(error.delay) : null
-  return new Ending(job, 'fail', { error: text + lines, retry_in: retryIn, fatal: error instanceof Fatal })
+  return new Ending('fail', { error: text + lines, retry_in: retryIn, fatal: error instanceof Fatal })
 }
 
 // Any value can be thrown, even one without a text.
@@ -149,4 +140,4 @@ function nameOf (error) {
   try { return String(error?.name) } catch { return 'another error' }
 }
 
-module.exports = { Ending, RETRY_PAUSE, isBare, readable, returned, stopped, threw }
+module.exports = { BARE, Ending, isBare, readable, returned, stopped, threw }

@@ -17,10 +17,10 @@ const { Batch } = require('./batch')
 const { Claimer } = require('./claimer')
 const { UnknownCodec } = require('./codec')
 const { GATHER } = require('./control')
-const { Ending, isBare, readable, returned, stopped, threw } = require('./endings')
+const { BARE, Ending, isBare, readable, returned, stopped, threw } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 const { AlreadyDone, Snooze, Stopped } = require('./outcomes')
-const { traced } = require('./tracing')
+const { isOff, traced } = require('./tracing')
 const { watch } = require('./watchdog')
 
 const GRACE = 1000 // How long handlers have to react to their signal after a timeout.
@@ -60,11 +60,12 @@ class Engine extends Claimer {
   }
 
   start () {
+    this.isTraced = !isOff() // the application may set a provider of spans while the worker runs
     const free = this.options.concurrency - this.running()
     if (this.ready.length > free && this.isWary()) {
       // If a job ends the process, the attempts of jobs that have not begun would count. The control sends their
       // release before a handler begins.
-      for (const held of this.ready.splice(free)) this.end(held, new Ending(held.job, 'release'))
+      for (const held of this.ready.splice(free)) this.end(held, new Ending('release'))
       return void setImmediate(() => this.goOn())
     }
     while (this.ready.length && this.running() < this.options.concurrency && !this.stopping.isSet) {
@@ -86,7 +87,8 @@ class Engine extends Claimer {
       if (!isOn(held) || held.job.stopReason !== 'timeout') return
       held.isOver = true
       held.beatAt = held.expiresAt = Infinity
-      this.send(stopped(held.job))
+      held.endBy(stopped(held.job))
+      this.send(held)
     }
     const stop = (held) => {
       if (!isOn(held)) return
@@ -138,12 +140,14 @@ class Engine extends Claimer {
     try {
       const argument = route.size ? new Batch(group.map(({ job }) => job), this.pool, this.effects) : job
       // No other job sees what the handler sets with `enterWith`.
-      result = new AsyncResource('pg_queue.job').runInAsyncScope(traced, null, job, route.call, argument)
+      const resource = new AsyncResource('pg_queue.job')
+      result = this.isTraced ? resource.runInAsyncScope(traced, null, job, route.call, argument)
+          : resource.runInAsyncScope(route.call, null, argument)
     } catch (thrown) {
       result = Promise.reject(thrown)
     }
     if (!group.every(({ job }) => isBare(job, result))) return this.runOn(group, result)
-    for (const held of group) this.end(held, new Ending(held.job, 'complete'))
+    for (const held of group) this.end(held, BARE)
   }
 
   // Ends the attempts when the handler has ended.
@@ -153,7 +157,7 @@ class Engine extends Claimer {
       const results = resultsOf(group, await promise)
       for (let n = 0; n < group.length; n++) {
         const [job, result] = [group[n].job, results[n]]
-        endings.push(isBare(job, result) ? new Ending(job, 'complete') : await this.ending(job, result))
+        endings.push(isBare(job, result) ? BARE : await this.ending(job, result))
       }
     } catch (thrown) {
       const jobs = group.map(({ job }) => job)
@@ -193,28 +197,29 @@ class Engine extends Claimer {
   // Ends an attempt, unless it was released in the handler's place.
   end (held, ending) {
     if (!this.isHeld(held)) return
-    if (held.begunAt) ending.milliseconds = performance.now() - held.begunAt
-    clearTimeout(held.timer)
+    if (held.timer) clearTimeout(held.timer)
     this.held.delete(held.job.id)
     this.suspects -= Number(held.isSuspect)
     if (held.isOver) return // its end is on the way
+    if (held.begunAt) held.milliseconds = performance.now() - held.begunAt
+    held.endBy(ending)
     if (held.job.committed) { // whatever the handler has done since then
-      this.ride(held, ending.milliseconds)
+      this.ride(held)
     } else if (ending.kind === 'none') {
-      this.settle(ending, held.job.stopReason === 'lost' && !held.job.ended ? 'lost' : ending.event)
+      this.settle(held, held.job.stopReason === 'lost' && !held.job.ended ? 'lost' : ending.event)
     } else if (ending.kind === 'complete' && !this.linger) {
-      this.carry(ending) // a claim that completes does not sleep, so it would not linger
+      this.carry(held) // a claim that completes does not sleep, so it would not linger
     } else {
-      this.send(ending)
+      this.send(held)
     }
   }
 
   // Extends an attempt until its completion has arrived from the other server.
-  ride (held, milliseconds) {
-    const ending = new Ending(held.job, 'complete', { result: held.job.result })
-    Object.assign(ending, { rider: held, milliseconds })
+  ride (held) {
+    held.endBy(new Ending('complete', { result: held.job.result }))
+    held.isRiding = true
     held.beatAt = performance.now() + GATHER
-    this.send(ending, Math.min(held.lease, MAX_RIDE))
+    this.send(held, Math.min(held.lease, MAX_RIDE))
     this.due.set()
   }
 
@@ -265,16 +270,16 @@ class Engine extends Claimer {
       this.end(held, stopped(held.job))
     }
     this.isClosing = true
-    for (const ending of this.ended.values()) {
-      if (ending.rider) ending.due = Math.min(ending.due, performance.now() + GRACE)
+    for (const held of this.ended.values()) {
+      if (held.isRiding) held.due = Math.min(held.due, performance.now() + GRACE)
     }
     this.due.set()
     const farewell = setTimeout(() => this.control.sever(), FAREWELL)
     await control
     clearTimeout(farewell)
     clearTimeout(this.expiry)
-    for (const ending of [...this.ended.values(), ...this.completed]) {
-      this.log.error(ending.job.toJSON(), 'the server did not confirm its end')
+    for (const { job } of [...this.ended.values(), ...this.completed]) {
+      this.log.error(job.toJSON(), 'the server did not confirm its end')
     }
     await Promise.all([this.pool.close(), this.effects?.close(), this.claims.close(), this.control.close()])
   }

@@ -8,32 +8,29 @@ const { parse, stringify } = require('./json')
 const { Stopped, json } = require('./outcomes')
 
 // Columns of queue.claimed_job. Ids are below 2^53, so floating point numbers hold them exactly. JSON comes as text,
-// which the driver does not read. Times come in milliseconds since 1970, as the driver reads one DateStyle only.
+// which the driver does not read. Times come in seconds since 1970, as the driver reads one DateStyle only. `extract`
+// would take the server twice as long.
 const COLUMNS = `id::float8, job_id::float8, queue_name, stage, payload::text, headers::text, attempt, max_attempts,
-  priority, unique_key, group_key, progress::text, last_error, (extract(epoch FROM enqueued_at) * 1000)::float8`
+  priority, unique_key, group_key, progress::text, last_error, date_part('epoch', enqueued_at)`
 
 function repeated (name) {
   return `step "${name}" has already run in this attempt: give each step a name of its own, such as "${name} 2"`
 }
 
 class Job {
-  #pool
-  #codec
-  #effects
+  #shared
   #stopped = null // what `check` throws
   #stop = null // made when the handler asks for `signal`: most handlers do not
   #steps = null // those that have run in this attempt
 
-  constructor (row, pool, codec = PLAIN, effects = null) {
-    this.#pool = pool
-    this.#codec = codec
-    this.#effects = effects
+  // `shared`: the `pool`, the `codec` and the `effects` of the worker.
+  constructor (row, shared = { codec: PLAIN }) {
+    this.#shared = shared
     let payload, headers, progress, enqueuedAt
     ;[this.id, this.jobId, this.queue, this.stage, payload, headers, this.attempt, this.maxAttempts, this.priority,
       this.uniqueKey, this.groupKey, progress, this.lastError, enqueuedAt] = row
-    this.enqueuedAt = new Date(enqueuedAt)
+    this.enqueuedAt = new Date(Math.round(enqueuedAt * 1e6) / 1000)
     this.payload = this.headers = this.progress = null
-    this.unreadable = null // why the job's JSON could not be read: then the attempt fails, and the worker goes on
     try {
       this.headers = parse(headers)
       this.progress = parse(progress)
@@ -44,15 +41,6 @@ class Job {
     this.stopReason = null
     this.stopping = false
     this.ended = false
-    this.isDone = false // `transaction` has committed this end; other transactions may have rolled back
-    this.isOpen = false // a transaction is open
-    this.inStep = 0 // how many steps run
-    this.open = null // the promise of the transaction that is open
-    this.returned = undefined // what the function of the last transaction has returned
-    // For the worker: whether the job's effects are committed on another server, and its completion with them; and the
-    // JSON of the result with which the handler has completed the job.
-    this.committed = false
-    this.result = null
   }
 
   // Aborted when the handler is to stop; its reason is a `Stopped`.
@@ -94,8 +82,8 @@ class Job {
       if (!this.ended) await this.complete(client, result)
     }
     try {
-      const result = this.#effects ? await this.#effects.transaction([this], work, complete)
-          : await this.#pool.transaction(async (client) => {
+      const result = this.#shared.effects ? await this.#shared.effects.transaction([this], work, complete)
+          : await this.#shared.pool.transaction(async (client) => {
             const result = await work(client)
             await complete(client, result)
             return result
@@ -168,13 +156,13 @@ class Job {
   }
 
   #step (name, work, mayWait) {
-    return this.#pool.transaction(async (client) => {
+    return this.#shared.pool.transaction(async (client) => {
       const found = 'SELECT s IS NOT NULL AS "isDone", s::text AS result FROM queue.step($1::bigint, $2::text) AS s'
       const { rows: [{ isDone, result: known }] } = await client.query(found, [this.id, name])
-      if (isDone) return this.#codec.decode(parse(known), this.#context('step'))
+      if (isDone) return this.#shared.codec.decode(parse(known), this.#context('step'))
       const result = await work(client)
       checkOpen(client)
-      const stored = await this.#codec.encode(checked(result ?? null, 'result'), this.#context('step'))
+      const stored = await this.#shared.codec.encode(checked(result ?? null, 'result'), this.#context('step'))
       const values = [this.id, name, stringify(stored)]
       await client.query('SELECT queue.step_done($1::bigint, $2::text, $3::text::jsonb)', values)
       return result
@@ -189,13 +177,13 @@ class Job {
     return Promise.all(rows.map(async (row) => {
       const result = parse(row.result)
       const context = this.#context('result', row.queue)
-      return { ...row, result: result === null ? null : await this.#codec.decode(result, context) }
+      return { ...row, result: result === null ? null : await this.#shared.codec.decode(result, context) }
     }))
   }
 
   // Stores what was done so far. The next attempt, if there is one, finds it in `progress`.
   async saveProgress (progress) {
-    const values = [this.id, stringify(await this.#codec.encode(progress, this.#context('progress')))]
+    const values = [this.id, stringify(await this.#shared.codec.encode(progress, this.#context('progress')))]
     const sql = 'SELECT queue.progress($1::bigint, $2::text::jsonb)'
     await this.#use((client) => client.query(sql, values))
     this.progress = progress
@@ -206,23 +194,24 @@ class Job {
     await this.#use((client) => client.query('SELECT queue.charge($1::bigint, $2::integer)', [this.id, used]))
   }
 
-  #use (work) { return this.#pool.use(work, this.signal, { mayWait: this.#mayWait }) }
+  #use (work) { return this.#shared.pool.use(work, this.signal, { mayWait: this.#mayWait }) }
 
   // For the worker. Returns what is stored for a value; for none, null.
   async stored (value, kind) {
-    return value == null ? null : this.#codec.encode(checked(value, kind), this.#context(kind))
+    return value == null ? null : this.#shared.codec.encode(checked(value, kind), this.#context(kind))
   }
 
   // For the worker. False if what the job carries has to be decoded, or cannot be read.
   get isDecoded () {
-    return this.#codec === PLAIN && !this.unreadable && !isEncoded(this.payload) && !isEncoded(this.progress)
+    return this.#shared.codec === PLAIN && !this.unreadable && !isEncoded(this.payload) && !isEncoded(this.progress)
   }
 
   // For the worker. Decodes what the job carries.
   async decode () {
     if (this.unreadable) throw this.unreadable
-    this.payload = await this.#codec.decode(this.payload, this.#context('payload'))
-    if (this.progress !== null) this.progress = await this.#codec.decode(this.progress, this.#context('progress'))
+    this.payload = await this.#shared.codec.decode(this.payload, this.#context('payload'))
+    if (this.progress === null) return
+    this.progress = await this.#shared.codec.decode(this.progress, this.#context('progress'))
   }
 
   #context (kind, name = this.queue) { return { kind, name } }
@@ -232,5 +221,17 @@ class Job {
     return { queue: this.queue, jobId: this.jobId, attemptId: this.id, attempt: this.attempt }
   }
 }
+
+// For the worker. Most jobs keep these.
+Object.assign(Job.prototype, {
+  unreadable: null, // why the job's JSON could not be read: then the attempt fails, and the worker goes on
+  isDone: false, // `transaction` has committed this end; other transactions may have rolled back
+  isOpen: false, // a transaction is open
+  open: null, // its promise
+  inStep: 0, // how many steps run
+  returned: undefined, // what the function of the last transaction has returned
+  committed: false, // the job's effects are committed on another server, and its completion with them
+  result: null // the JSON of the result with which the handler has completed the job
+})
 
 module.exports = { COLUMNS, Job }

@@ -27,7 +27,6 @@ function inject (headers) {
 // Calls a handler with a job or a batch, within a span of its own. Its parent is the producer's span; the span of a
 // batch has no parent.
 function traced (job, call, argument) {
-  if (isOff()) return call(argument)
   const headers = isObject(job.headers) && argument === job ? job.headers : {}
   const parent = api.propagation.extract(api.context.active(), headers)
   const attributes = {
@@ -51,4 +50,4 @@ function traced (job, call, argument) {
   })
 }
 
-module.exports = { inject, traced }
+module.exports = { inject, isOff, traced }

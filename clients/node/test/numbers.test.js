@@ -7,6 +7,7 @@ const { test } = require('node:test')
 const { Worker, enqueue, parseJson, stringifyJson } = require('..')
 const { assertEnqueued } = require('../lib/testing')
 const { Engine } = require('../lib/engine')
+const { Held } = require('../lib/held')
 const { Job } = require('../lib/job')
 const { database, quiet } = require('./support')
 
@@ -50,12 +51,12 @@ test('unreadable JSON fails its job and no other', async () => {
     if (isBatch) worker.handleBatch('a', 10, async (batch) => { seen.push(...batch.jobs.map((job) => job.payload)) })
     else worker.handle('a', async (job) => { seen.push(job.payload) })
     const engine = new Engine(worker)
-    const claimed = jobs.map((job) => ({ job, route: engine.calls.get('a').get(null) }))
+    const claimed = jobs.map((job) => new Held(job, engine.calls.get('a').get(null)))
     for (const held of claimed) engine.held.set(held.job.id, held)
     for (const group of isBatch ? [claimed] : claimed.map((held) => [held])) await engine.run(group)
     const ends = [...engine.ended.values(), ...engine.completed]
-    assert.deepStrictEqual(ends.map(({ kind }) => kind), ['fail', 'complete'])
-    assert.match(ends[0].error, /^SyntaxError: /)
+    assert.deepStrictEqual(ends.map(({ ending }) => ending.kind), ['fail', 'complete'])
+    assert.match(ends[0].ending.error, /^SyntaxError: /)
     assert.deepStrictEqual(seen, [7])
   }
 })

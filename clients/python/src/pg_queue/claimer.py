@@ -7,6 +7,7 @@ name the queues and stages that have a handler, so that the worker gets no other
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import logging
 from collections import deque
@@ -45,7 +46,7 @@ TIMED_OUT = ("the lease expired", "the connection of the worker ended")
 """How the server says that the process with the last attempt may have died."""
 
 CLAIM = f"""
-    SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
+    SELECT {COLUMNS}, date_part('epoch', lease_expires_at - clock_timestamp())
     FROM queue.claim_any(max_jobs => %s, wait => %s::interval, completed => %s::bigint[], results => %s::json,
         queue_names => %s::text[], stages => %s::text[], lease => %s::interval, worker => %s,
         disconnect => %s::interval"""
@@ -84,8 +85,10 @@ class Claimer(Control):
         self._low_water = max((worker.concurrency + worker.prefetch) // 2, worker.concurrency - 1)
         self._has_claimed = False  # a claim has succeeded, so the queues exist
         self._stopping = asyncio.Event()
+        self._context = contextvars.copy_context()
+        self._is_starting = False  # `_start` runs, or the event loop is about to call it
 
-    def _start_soon(self) -> None:
+    def _start(self) -> None:
         raise NotImplementedError
 
     # Connections. No statement is prepared: a pooler in transaction mode uses another connection for each transaction.
@@ -123,7 +126,7 @@ class Claimer(Control):
                 continue
             if self._control.conn is None and not await self._reach_control(backoff):
                 continue
-            completed = self._carried()
+            completed, self._completed = self._completed, []
             # If an attempt ends during the claim, that may make a job ready that the claim does not see.
             is_idle = not self._held and not self._ended
             try:
@@ -146,7 +149,8 @@ class Claimer(Control):
                     answer = answers.get(ending.job.id, {"outcome": "completed", "reason": None})
                     self._answered(ending, answer["outcome"], answer["reason"])
             self._accept([row for row in rows if row[1] is not None])
-            self._start_soon()
+            if not self._is_starting:
+                self._context.copy().run(self._start)
             if self._drain and not rows and not completed:
                 if is_idle:
                     return

@@ -131,17 +131,12 @@ class Control:
             self._wake.set(self._carry_until)
         self._completed.append(ending)
 
-    def _carried(self) -> List[Ending]:
-        """Takes the completions that wait for a claim."""
-        completed, self._completed = self._completed, []
-        return completed
-
     async def _report(self) -> None:
         """Extends all leases if a heartbeat is due, and sends the ends that are due: those of part 0, in which no fault
         is known, and those of one other part. The other parts take turns.
         """
-        for ending in self._carried() if self._carry_until <= self._loop.time() else ():
-            self._send(ending)
+        while self._completed and self._carry_until <= self._loop.time():
+            self._send(self._completed.pop(0))
         begun = self._loop.time()
         self._parts = {one: part for one, part in self._parts.items() if one in self._held or one in self._ended}
         parts: Dict[int, List[Union[Held, Ending]]] = {}

@@ -59,8 +59,6 @@ class Engine(Claimer):
         super().__init__(worker, drain, watch)
         self._hurry = asyncio.Event()
         self._threads = Threads(_is_over)
-        self._context = contextvars.copy_context()
-        self._is_starting = False  # `_start` runs, or the event loop is about to call it
         self._starts = 0  # the calls of `_start`, and how often it was asked for
 
     def stop(self) -> None:

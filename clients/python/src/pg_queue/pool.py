@@ -18,7 +18,7 @@ import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import (
-    Any, AsyncIterator, Callable, Coroutine, Dict, Generic, Iterator, List, Optional, Tuple, TypeVar, Union, cast,
+    Any, AsyncIterator, Callable, Dict, Generic, Iterator, List, Optional, Tuple, TypeVar, Union, cast,
 )
 
 import psycopg
@@ -253,6 +253,8 @@ class _Limited(Generic[C]):
 
     def prune(self, seconds: float = IDLE) -> None:
         """Closes connections that nobody has used for this long."""
+        if not self._idle:
+            return
         with self._lock:
             old = [conn for conn, since in self._idle if time.monotonic() - since >= seconds]
             self._idle = [one for one in self._idle if one[0] not in old]
@@ -390,7 +392,8 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._is_severed = False
-        self._over: Optional[asyncio.Future[None]] = None  # done when what runs has ended, or is to be given up
+        self._is_given_up = False  # what runs is not to wait for the server any more
+        self._making: Optional[asyncio.Task[Any]] = None
         self.conn: Optional[AsyncConnection[Any]] = None
 
     async def fetch(self, sql: str, parameters: List[Any]) -> List[Any]:
@@ -398,21 +401,43 @@ class Link:
         needed.
         """
         async with self._turn:
+            self._is_given_up = self._is_severed
+            timer: Optional[asyncio.TimerHandle] = None
             try:
-                conn = self.conn
-                if conn is None:
-                    try:
-                        made: AsyncConnection[Any] = await self._unless_severed(self._connect(), None)
-                    except psycopg.Error:
-                        self._refused()
-                        raise
-                    conn = self.conn = made
-                return await self._unless_severed(self._execute(conn, sql, parameters), self._patience)
+                conn = self.conn or await self._made()
+                if self._is_given_up:
+                    raise psycopg.OperationalError
+                timer = self._loop.call_later(self._patience, self._fall_silent)
+                # In binary, because psycopg reads times as text in one DateStyle only.
+                cursor = await conn.execute(sql, parameters, binary=True)
+                return await cursor.fetchall()
             except psycopg.Error as error:
-                if is_gone(self.conn, error):
+                if self._is_given_up or is_gone(self.conn, error):
                     await self.close()
-                    raise Gone(str(error)) from error
+                    raise Gone("the server has not answered" if self._is_given_up else str(error)) from error
                 raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    async def _made(self) -> AsyncConnection[Any]:
+        """Connects, in a task of its own, which `_give_up` cancels."""
+        self._making = task = self._loop.create_task(self._connect())
+        try:
+            await asyncio.wait({task})
+            made: AsyncConnection[Any] = task.result()
+        except psycopg.Error:
+            self._refused()
+            raise
+        except asyncio.CancelledError:
+            task.cancel()
+            if not self._is_given_up:
+                raise
+            raise psycopg.OperationalError from None
+        finally:
+            self._making = None
+        self.conn = made
+        return made
 
     async def unless_set(self, stopping: asyncio.Event, sql: str) -> Any:
         """Returns the first row of a statement. None: `stopping` was set meanwhile. Raises as `fetch`."""
@@ -425,56 +450,19 @@ class Link:
             return None
         return reached.result()[0]
 
-    async def _execute(self, conn: AsyncConnection[Any], sql: str, parameters: List[Any]) -> List[Any]:
-        # In binary, because psycopg reads times as text in one DateStyle only.
-        cursor = await conn.execute(sql, parameters, binary=True)
-        return await cursor.fetchall()
-
-    async def _unless_severed(self, work: Coroutine[Any, Any, T], patience: Optional[float]) -> T:
-        task: asyncio.Task[T] = self._loop.create_task(work)
-        self._over = over = self._loop.create_future()
-        task.add_done_callback(lambda _: self._awake(over))
-        timer = None if patience is None else self._loop.call_later(patience, self._fall_silent)
-        if self._is_severed:
-            self._give_up()
-        try:
-            await over
-        except asyncio.CancelledError:
-            await self._abandon(task)
-            raise
-        finally:
-            self._over = None
-            if timer is not None:
-                timer.cancel()
-        if not task.done():
-            await self._abandon(task)
-            raise Gone("the server has not answered")
-        return task.result()
-
     def _fall_silent(self) -> None:
         self._give_up()
         self._silent()
 
     def _give_up(self) -> None:
-        self._awake(self._over)
-
-    def _awake(self, over: Optional[asyncio.Future[None]]) -> None:
-        if over is not None and not over.done():
-            over.set_result(None)
-
-    async def _abandon(self, task: asyncio.Task[Any]) -> None:
-        """Ends a statement without the server. Cancelling its task would not do: psycopg then asks the server to
+        """Ends what runs without the server. Cancelling a statement would not do: psycopg then asks the server to
         cancel, and waits for it.
         """
-        conn = self.conn
-        if conn is None or not _shut(conn):
-            task.cancel()
-        await asyncio.wait({task}, timeout=1)
-        if task.done() and not task.cancelled():
-            task.exception()  # marks it as retrieved, as nothing else reads it
-        else:
-            task.cancel()
-        await self.close()
+        self._is_given_up = True
+        if self._making is not None:
+            self._making.cancel()
+        elif self.conn is not None:
+            _shut(self.conn)
 
     def renew(self) -> None:
         """Gives the connection up: the running statement fails with `Gone`, and the next one connects anew."""
@@ -526,11 +514,10 @@ class Link:
             await conn.close()
 
 
-def _shut(conn: AnyConnection) -> bool:
+def _shut(conn: AnyConnection) -> None:
     """Ends the connection as if the server had closed it."""
     try:
         with socket.socket(fileno=os.dup(conn.fileno())) as copy:
             copy.shutdown(socket.SHUT_RDWR)
     except (OSError, psycopg.Error):
-        return False
-    return True
+        pass  # it is closed already
