@@ -2,7 +2,7 @@
 //!
 //! Invariant: an attempt is parked only if its entry is in the groups' index.
 
-use super::memory::Frontier;
+use super::memory::{Backlog, Frontier};
 use super::rank::Rank;
 use super::ready::Ready;
 use super::slot::SessionSlot;
@@ -17,19 +17,7 @@ impl Frontier<'_> {
             let group = &self.backlog.groups[slot];
             group.from() < Rank::MAX || group.is_served() || self.backlog.limits_of(group).is_fair
         };
-        self.must_park(instance, lane, entry) && slot.is_none_or(waits)
-    }
-
-    /// True if an attempt must be parked, and is not in the groups' index yet.
-    fn must_park(&self, instance: u32, lane: i32, entry: &Ready) -> bool {
-        if entry.group == 0 || entry.place.is_indexed {
-            return false;
-        }
-        let Some(slot) = self.backlog.lanes.find(instance, lane) else { return false };
-        let backlog = &self.backlog;
-        let gate = backlog.lanes[slot].gate;
-        gate.is_some_and(|gate| backlog.gates.is_retrying(gate, lane, entry.group))
-            || backlog.waits_for_group(slot, entry)
+        must_park(&self.backlog, instance, lane, entry) && slot.is_none_or(waits)
     }
 
     /// Raises the lane's flag as a refill does. Puts into `out` the first entries of `ready` that need an entry in the
@@ -50,7 +38,7 @@ impl Frontier<'_> {
             if found == out.len() || nth >= NEAR && !follows {
                 break;
             }
-            if self.must_park(instance, lane, &entry) {
+            if must_park(&self.backlog, instance, lane, &entry) {
                 out[found] = entry;
                 found += 1;
             }
@@ -99,4 +87,14 @@ impl Frontier<'_> {
         backlog.lanes.forget_indexed();
         self.running.forget_indexed();
     }
+}
+
+/// True if an attempt must be parked, and is not in the groups' index yet.
+fn must_park(backlog: &Backlog<'_>, instance: u32, lane: i32, entry: &Ready) -> bool {
+    if entry.group == 0 || entry.place.is_indexed {
+        return false;
+    }
+    let Some(slot) = backlog.lanes.find(instance, lane) else { return false };
+    let gate = backlog.lanes[slot].gate;
+    gate.is_some_and(|gate| backlog.gates.is_retrying(gate, lane, entry.group)) || backlog.waits_for_group(slot, entry)
 }
