@@ -55,11 +55,3 @@ impl Frontier<'_> {
         self.backlog.gates.retries_begin(gate, SessionSlot::new(session), claimer.now)
     }
 }
-
-#[cfg(test)]
-impl Frontier<'_> {
-    /// True if the retrying groups of a queue's gate are known.
-    pub fn knows_retries(&self, instance: u32, lane: i32) -> bool {
-        self.backlog.gate_of(instance, lane).is_some_and(|gate| self.backlog.gates[gate].retries.is_known)
-    }
-}
