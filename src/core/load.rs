@@ -1,10 +1,10 @@
-//! How many jobs of a lane have to run at once: the number by which workers are scaled.
+//! How many jobs of a lane have to run at the same time: the number by which workers are scaled.
 //!
 //! Responsible for the arithmetic. Not responsible for counting (`minutes`), nor for reading the numbers
 //! (`view::load`).
 //!
-//! The formula is Little's law: as many jobs run at once as begin per second, times how long each runs. Jobs that are
-//! already waiting begin, too, within the time in which they should.
+//! The formula is Little's law: as many jobs run at the same time as begin per second, times how long each runs. Jobs
+//! that are already waiting begin, too, within the time in which they should.
 //!
 //! A mean knows only jobs that have ended. Jobs that run longer than the mean are as many as the formula expects, or
 //! they last. So the greater of the two numbers counts.
@@ -34,7 +34,7 @@ pub struct Seen<'a> {
     pub target_age_us: i64,
     /// True if no claim finds a job.
     pub is_paused: bool,
-    /// How many jobs may run at once. 0: any number.
+    /// How many jobs may run at the same time. 0: any number.
     pub max_running: u32,
     /// How many jobs may start in a period. 0: any number.
     pub rate: u32,
@@ -53,7 +53,7 @@ pub struct Load {
     pub run_mean_us: Option<f64>,
     /// In which time no job will be waiting any more, in microseconds. `None`: never.
     pub drain_us: Option<f64>,
-    /// How many jobs have to run at once.
+    /// How many jobs have to run at the same time.
     pub needed: i64,
     /// Those of them that run longer than the mean, and go on.
     pub lasting: i64,
@@ -105,7 +105,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Returns how many jobs have to run at once if nothing limits the queue.
+    /// Returns how many jobs have to run at the same time if nothing limits the queue.
     fn wanted(&self, arrivals: f64, run_mean_us: Option<f64>, lasting: i64) -> f64 {
         let (ready, running) = (self.ready, self.running);
         if ready == 0 && running == 0 && self.due_soon == 0 {

@@ -1,4 +1,4 @@
-//! `queue.load`: how many jobs of each queue and stage have to run at once.
+//! `queue.load`: how many jobs of each queue and stage have to run at the same time.
 //!
 //! Not responsible for the arithmetic (`pg_queue_core::load`), nor for counting (`log::depth`).
 

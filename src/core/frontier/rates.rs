@@ -38,8 +38,8 @@ impl Backlog<'_> {
         self.gates[gate].jobs_in(left)
     }
 
-    /// Returns when so many starts of a group have expired that its next job may start. `None`: too many starts are
-    /// open, or there is none.
+    /// Returns when the next job of a group may start, because enough of its starts have expired. `None`: too many
+    /// starts are open, or there is none.
     pub(super) fn rate_opens_at(&self, gate: GateSlot, lane: i32, group: i64) -> Option<i64> {
         let slot = self.starts.find(gate, lane, group)?;
         self.starts.opens_at(slot, &self.gates[gate].limits, *self.now)

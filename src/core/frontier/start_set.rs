@@ -105,8 +105,8 @@ impl<'a> StartSet<'a> {
         self.rates[slot].dear.room(limits.group_rate, self.used(slot, limits.period, now))
     }
 
-    /// Returns when so many of a record's starts have expired that its group's next job may start. `None`: too many
-    /// starts are open, or there is none.
+    /// Returns when the next job of a record's group may start, because enough of its starts have expired. `None`: too
+    /// many starts are open, or there is none.
     pub(super) fn opens_at(&self, slot: RateSlot, limits: &Limits, now: i64) -> Option<i64> {
         let from = now.saturating_sub(limits.period);
         let rate = &self.rates[slot];

@@ -110,8 +110,8 @@ impl Window {
         }
     }
 
-    /// Returns when so many have expired that `many` have. If too many starts are open, that is a period after `now` at
-    /// the earliest.
+    /// Returns when `many` starts will have expired. If too many starts are open, that is a period after `now` at the
+    /// earliest.
     pub fn frees_at(&mut self, period: i64, now: i64, many: u64) -> i64 {
         let mut freed = 0;
         let found = (0..self.len).find_map(|nth| {
