@@ -1083,7 +1083,8 @@ impl World {
             let rests = group.standing == Standing::Resting;
             let has_lane = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)).is_some();
             if group.closed_until > self.now {
-                assert!(rests || group.is_served() || !has_lane, "{slot}: {group:?}");
+                let is_held = group.standing == Standing::Held;
+                assert!(rests || is_held || group.is_served() || !has_lane, "{slot}: {group:?}");
             } else if !group.is_served() && has_lane {
                 // Starts that no longer count are noticed only when the group's turn comes.
                 let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
