@@ -77,7 +77,7 @@ pub struct Job {
     /// The job's predecessors, and the outcomes for which it waits.
     pub after: Vec<i64>,
     pub upon: &'static str,
-    /// The flow of which the job is a member, and the flow that the job is.
+    /// The flow that has the job as a member, and the flow that the job is.
     pub flow: Option<i64>,
     pub own_flow: Option<OwnFlow>,
 }

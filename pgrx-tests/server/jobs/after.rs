@@ -443,7 +443,7 @@ fn a_held_job_can_be_changed() {
     client.check();
 }
 
-/// Two successors, of which one is enqueued meanwhile, and a flow of the same jobs. Every other round it is enough that
+/// Two successors, one of them enqueued meanwhile, and a flow of the same jobs. Every other round it is enough that
 /// one of the jobs completes.
 #[test]
 fn no_successor_is_stranded_or_runs_twice_in_any_order_of_commits() {

@@ -162,7 +162,7 @@ fn a_command_cannot_get_more_rights_than_its_writer() {
         let ended = end(command);
         assert!(ended.starts_with("dead 42501: "), "{command}: {ended}");
     }
-    // A command may become a role of which its own role is a member, as in any session. The next job begins as its own
+    // A command may become a role that has its own role as a member, as in any session. The next job begins as its own
     // role.
     assert_eq!(end(&format!("SET ROLE {b}; INSERT INTO ran VALUES ('became')")), "completed ");
     assert_eq!(end("INSERT INTO ran VALUES ('after')"), "completed ");

@@ -71,7 +71,7 @@ impl Job {
 #[derive(Clone, Debug, PartialEq)]
 struct Choices {
     jobs: Vec<usize>,
-    /// How often memory for groups had been short by then. After a shortage only the groups that are still known are in
+    /// How often memory for groups had been short before. After a shortage only the groups that are still known are in
     /// order.
     shortages: u64,
 }
