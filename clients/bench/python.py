@@ -138,7 +138,8 @@ class PgQueuer:
         async def bench(job):
             await call(int(job.payload))
 
-        await self.manager.run(batch_size=ahead or CONCURRENCY)
+        # The library takes a limit of at least two batches.
+        await self.manager.run(batch_size=ahead or CONCURRENCY // 2, max_concurrent_tasks=2 * ahead or CONCURRENCY)
 
     def stop(self):
         self.manager.shutdown.set()
