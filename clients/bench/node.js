@@ -90,8 +90,8 @@ const contenders = {
   'pg-boss, ahead': (config, client) =>
     contenders['pg-boss'](config, client, { batchSize: AHEAD, burstWhenBatchFull: true }),
   'pg-boss, groups': (config, client) =>
-    contenders['pg-boss'](config, client, { localConcurrency: CONCURRENCY, localGroupConcurrency: CONCURRENCY / 2,
-        pollingIntervalSeconds: 0.5 }),
+    contenders['pg-boss'](config, client, { localConcurrency: CONCURRENCY, groupConcurrency: CONCURRENCY / 2,
+        pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 }),
   async 'bullmq' (config) {
     const { Queue, Worker, createPostgresBackend } = require('bullmq')
     const options = { connection: { ...config, max: CONCURRENCY + 2, migrate: true } }
