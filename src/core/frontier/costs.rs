@@ -158,7 +158,6 @@ pub(super) fn leaves(backlog: &mut Backlog<'_>, instance: u32, lane: i32, entry:
         && backlog.starts[record].dear.forget(entry.id)
         && let Some(group) = backlog.group_slot(instance, lane, entry.group)
     {
-        backlog.unlist(group);
         backlog.relist(group);
     }
 }
@@ -220,7 +219,6 @@ fn correct_group(backlog: &mut Backlog<'_>, gate: GateSlot, entry: &Running, les
 /// Lists an entry's group anew: it may rest until another time now.
 fn relist(backlog: &mut Backlog<'_>, entry: &Running) {
     if let Some(group) = backlog.group_slot(entry.instance, entry.lane, entry.group) {
-        backlog.unlist(group);
         backlog.relist(group);
     }
 }

@@ -272,11 +272,9 @@ impl Frontier<'_> {
         *self.backlog.now = now.max(*self.backlog.now);
         while let Some((slot, _)) = self.backlog.groups.first_resting().filter(|&(_, at)| at <= now) {
             let Group { instance, lane, closed_until, .. } = self.backlog.groups[slot];
-            self.backlog.unlist(slot);
             if closed_until <= now {
                 self.backlog.groups[slot].closed_until = 0;
             }
-            self.backlog.come_back(slot);
             self.backlog.relist(slot);
             if let Some(session) = self.pass_on(instance, lane) {
                 return Some(session);

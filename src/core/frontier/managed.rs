@@ -289,10 +289,14 @@ impl Backlog<'_> {
     pub(super) fn relist(&mut self, slot: GroupSlot) {
         let group = self.groups[slot];
         let (standing, order) = self.standing_now(&group);
-        if group.standing == standing {
+        // A resting group may rest until another time now.
+        if group.standing == standing && standing != Standing::Resting {
             return;
         }
         self.unlist(slot);
+        if group.standing == Standing::Resting && standing == Standing::Turn {
+            self.come_back(slot);
+        }
         match self.lane_of(slot) {
             Some(lane) => self.groups.enlist(slot, standing, order, &mut self.lanes[lane].groups),
             // Without a slot of its lane a group is in no list.

@@ -121,20 +121,17 @@ impl<'a> StartSet<'a> {
     }
 
     /// As [`super::window::Window::take_back`], for a record.
-    pub(super) fn take_back(&mut self, slot: RateSlot, at: i64, count: u64) {
+    pub(super) fn take_back(&mut self, slot: RateSlot, at: i64, mut count: u64) {
         let rate = &mut self.rates[slot];
         let mut next = rate.older.0;
         for _ in 0..rate.len {
             let Some(node) = next else { break };
             let older = &mut self.pool[node];
-            if older.span.has(at) {
-                rate.sum -= older.span.take_back(count);
-                return;
-            }
+            rate.sum -= older.span.take_back(at, &mut count);
             next = older.next;
         }
-        if rate.sum > 0 && rate.newest.has(at) {
-            rate.sum -= rate.newest.take_back(count);
+        if rate.sum > 0 {
+            rate.sum -= rate.newest.take_back(at, &mut count);
         }
     }
 

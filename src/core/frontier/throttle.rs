@@ -4,7 +4,7 @@
 //!
 //! Invariant: no job of a throttled lane or group starts. When its time comes, a sleeping session is woken.
 
-use super::group::{Group, Standing};
+use super::group::Group;
 use super::limits::Claimer;
 use super::memory::{Backlog, Frontier};
 use super::slot::LaneSlot;
@@ -70,10 +70,6 @@ impl Frontier<'_> {
         *closed = if until > now { until.max(*closed) } else { 0 };
         let until = *closed;
         backlog.groups.head.throttled += 1;
-        // The sort key among the resting groups may be another one now.
-        if backlog.groups[slot].standing == Standing::Resting {
-            backlog.unlist(slot);
-        }
         backlog.relist(slot);
         Some((until, if until == 0 { self.wake_next(lane_slot) } else { None }))
     }

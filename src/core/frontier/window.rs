@@ -26,14 +26,15 @@ pub(super) struct Span {
 impl Span {
     /// True if a start at this time may be among these. A group's start may also be among later ones, which count for
     /// longer.
-    pub(super) fn has(&self, at: i64) -> bool {
+    fn has(&self, at: i64) -> bool {
         self.first <= at && at <= self.last
     }
 
-    /// Takes a number back. Returns how many there were.
-    pub(super) fn take_back(&mut self, count: u64) -> u64 {
-        let less = count.min(self.count);
+    /// Takes as many of `left` back as there are, if a start at this time may be among these. Returns how many.
+    pub(super) fn take_back(&mut self, at: i64, left: &mut u64) -> u64 {
+        let less = if self.has(at) { self.count.min(*left) } else { 0 };
         self.count -= less;
+        *left -= less;
         less
     }
 }
@@ -103,10 +104,10 @@ impl Window {
         *self.at(len - 1) = Span { first: now, last: now, count };
     }
 
-    /// Takes a number back from a start at this time. If it has expired, it does not count any more.
-    pub fn take_back(&mut self, at: i64, count: u64) {
-        if let Some(nth) = (0..self.len).find(|&nth| self.at(nth).has(at)) {
-            self.sum -= self.at(nth).take_back(count);
+    /// Takes a number back from the starts at this time. If they have expired, they do not count any more.
+    pub fn take_back(&mut self, at: i64, mut count: u64) {
+        for nth in 0..self.len {
+            self.sum -= self.at(nth).take_back(at, &mut count);
         }
     }
 

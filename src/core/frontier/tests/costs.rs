@@ -311,6 +311,26 @@ fn a_correction_counts_from_the_start() {
     assert_eq!(world.claim(0, 1), 1);
 }
 
+/// Jobs that start together have the same time. Each correction takes its part back, and all of the rate is free then.
+#[test]
+fn corrections_of_a_batch_free_the_whole_rate() {
+    for (rate, group_rate) in [(100, 0), (0, 100), (100, 100)] {
+        let mut world = World::new(rate, group_rate);
+        (0..20).for_each(|_| world.add(1, 0, 10));
+        while world.claim(0, 10) > 0 {
+            world.price(0);
+        }
+        world.commit(0, true);
+        assert_eq!(world.running.len(), 10);
+        (0..10).for_each(|nth| world.used(nth, 0));
+        while world.claim(0, 10) > 0 {
+            world.price(0);
+        }
+        world.commit(0, true);
+        assert_eq!(world.running.len(), 20, "{rate}, {group_rate}");
+    }
+}
+
 /// A job that needs the whole rate starts as soon as all of it is free, however many sessions claim.
 #[test]
 fn many_sessions_do_not_keep_a_costly_job_waiting() {

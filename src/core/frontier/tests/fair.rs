@@ -125,6 +125,30 @@ impl World {
     }
 }
 
+/// A group that was throttled has no credit for that time, whether the throttle ends by itself or a call ends it.
+#[test]
+fn a_group_gets_no_saved_up_turns_after_a_throttle() {
+    for ends_by_call in [false, true] {
+        let mut world = World::new(10, 4);
+        [1, 2].into_iter().for_each(|group| world.add_many(group, 100));
+        world.take(10);
+        let now = world.jobs;
+        let throttle = |world: &mut World, until, now| {
+            let claimer = Claimer { queue: 7, limits: world.limits, lanes: &[LANE], charges: &[], ending: None, now };
+            assert!(world.memory.frontier().throttle_group(INSTANCE, LANE, &claimer, 1, until).is_some());
+        };
+        throttle(&mut world, now + 50, now);
+        assert_eq!(world.take(40), [2; 40]);
+        if ends_by_call {
+            throttle(&mut world, 0, now);
+        } else {
+            world.memory.frontier().open_gates(now + 50);
+        }
+        let of_group = world.take(20).into_iter().filter(|&group| group == 1).count();
+        assert!((9..=11).contains(&of_group), "{of_group} of 20, ends_by_call: {ends_by_call}");
+    }
+}
+
 /// Groups run one job at a time, and their jobs lie mixed. Workers stand still for a while, again and again, so that
 /// other groups get ahead. Nevertheless a batch consists of a few runs of jobs that lie beside each other.
 #[test]
