@@ -429,7 +429,7 @@ COMMENT ON FUNCTION queue.charge IS
 'Says how much of the rates of its queue a running attempt has used so far, at least 0. Less than the rate_cost with
 which it began makes room from that start on; more counts as a start now, even beyond the limit. It counts immediately,
 and is not undone by a rollback. A crash loses it: then the rate_cost counts. Errors: QJ001, 42501, 55006 as
-queue.extend, 22004, 22023 used is negative, 53400 memory has no room, 55000 the queue has no rate_cost.';
+queue.extend, 22004, 22023 used is negative, 53400 memory has no room, 55000 the queue has no rate, or no rate_cost.';
 
 -- For: consume.
 CREATE FUNCTION queue.advance(id bigint, stage text DEFAULT NULL, payload jsonb DEFAULT NULL,

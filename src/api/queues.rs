@@ -336,11 +336,12 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         transaction::record(ScheduleStep::Changed { lane: 0 });
     }
     topics::queue_dropped(queue.id)?;
-    spi::run("DELETE FROM queue_internal.weight WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue_internal.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     let gone =
         spi::run("DELETE FROM queue_internal.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     check_found(&name, gone)?;
+    // The last statement has waited for sessions that had set weights.
+    spi::run("DELETE FROM queue_internal.weight WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     permissions::dropped(queue.id)?;
     queue::changed();
     Ok(Some(VOID))

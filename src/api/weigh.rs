@@ -10,7 +10,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::catalog::arguments as args;
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{drops, queue, spi};
+use crate::catalog::{queue, spi};
 use crate::error::{self, Error, Result};
 use crate::job::options::Options;
 use crate::pg::datum::text_datum;
@@ -31,7 +31,7 @@ fn weigh(call: &Call) -> Result<Option<Datum>> {
     let mut options = Options::default();
     options.set_group_key(Some(datum))?;
     let hash = options.group_hash().unwrap_or_default();
-    drops::watch(queue.lane)?;
+    queue::lock(&queue)?;
     match call.get(args::weigh::WEIGHT) {
         None => {
             let delete = "DELETE FROM queue_internal.weight

@@ -486,6 +486,19 @@ fn limits(row: &Row) -> Option<Limits> {
     (limits.running != 0 || limits.has_groups() || limits.rate != 0).then_some(limits)
 }
 
+/// Prevents that a queue is dropped before this transaction ends.
+///
+/// Errors: 42704 if it was dropped.
+pub fn lock(queue: &Queue) -> Result<()> {
+    let sql = "SELECT queue_id::pg_catalog.int8 FROM queue_internal.queue
+        WHERE queue_id OPERATOR(pg_catalog.=) $1 FOR KEY SHARE";
+    if spi::i64_column(sql, &[queue.id.into()])?.is_empty() {
+        return Err(Error::new(error::UNDEFINED, format!("queue \"{}\" does not exist", queue.name))
+            .detail("It was dropped a moment ago."));
+    }
+    Ok(())
+}
+
 /// Tells every session, when this transaction commits, that queues have changed. This session knows it immediately.
 pub fn changed() {
     // After a rollback, Postgres does not take back what the last command has announced, because no session was told of

@@ -165,17 +165,11 @@ impl Counters<'_> {
         Some(free)
     }
 
-    /// Adds the counts of a commit in this minute to a lane's counter. If the lane has none, `makes` says whether to
-    /// make it or to do nothing. Returns false if there is no room for a new counter.
-    pub fn add(&mut self, instance: u32, lane: i32, counter: &Counter, minute: i64, makes: bool) -> bool {
-        let slot = match index::find(self.index, instance, i64::from(lane)) {
-            Some(slot) => slot as usize,
-            None if makes => match self.make(instance, lane) {
-                Some(made) => made,
-                None => return false,
-            },
-            None => return true,
-        };
+    /// Adds the counts of a commit in this minute to a lane's counter. Makes the counter if the lane has none. Returns
+    /// false if there is no room for a new counter.
+    pub fn add(&mut self, instance: u32, lane: i32, counter: &Counter, minute: i64) -> bool {
+        let known = index::find(self.index, instance, i64::from(lane)).map(|slot| slot as usize);
+        let Some(slot) = known.or_else(|| self.make(instance, lane)) else { return false };
         let slot = &mut self.slots[slot];
         slot.counter.add(counter);
         slot.minutes.add(minute, &counter.counts.totals, counter.busy_us);

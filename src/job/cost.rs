@@ -92,8 +92,8 @@ pub fn charge(id: i64, amount: u32) -> std::result::Result<(), Refusal> {
     let claimed = hold::check_claimed(id, &permission::rights())?;
     let Some(queue) = queue::by_lane(claimed.entry.lane)? else { return Ok(()) };
     if queue.cost().is_none() {
-        return Err(Error::new(error::WRONG_STATE, format!("queue \"{}\" has no rate_cost", queue.name))
-            .hint("Set it with queue.alter; it needs rate_limit or rate_limit_per_group.")
+        return Err(Error::new(error::WRONG_STATE, format!("queue \"{}\" has no rate that counts costs", queue.name))
+            .hint("Set rate_cost, and rate_limit or rate_limit_per_group, with queue.alter.")
             .into());
     }
     let now = time::monotonic_us();

@@ -5,7 +5,6 @@
 //! for the counters themselves (`pg_queue_core::counter`), nor for recounts (`shmem::recount`).
 
 use pg_queue_core::counter::{Counter, Counters, Event};
-use pg_queue_core::frontier::Rank;
 use pg_queue_core::minutes::MINUTE_US;
 
 use crate::pg::time;
@@ -20,7 +19,6 @@ pub struct CommitCounts {
     lane: i32,
     /// True if the entered events count: the last recount's snapshot does not see the transaction.
     counts: bool,
-    is_counting: bool,
     counter: Counter,
     /// The number of an instance that has no room for another counter; 0: none.
     full: u32,
@@ -29,7 +27,7 @@ pub struct CommitCounts {
 impl CommitCounts {
     /// Returns an empty sum for the commit of the transaction with this id.
     pub fn open(xid: u64) -> Self {
-        Self { xid, instance: 0, lane: 0, counts: false, is_counting: false, counter: Counter::NONE, full: 0 }
+        Self { xid, instance: 0, lane: 0, counts: false, counter: Counter::NONE, full: 0 }
     }
 
     /// Enters a step of the instance in this slot. `busy_us`: how long the attempt had run that the step ends.
@@ -60,7 +58,6 @@ impl CommitCounts {
         if (self.instance, self.lane) != (instance.number, lane) {
             self.post(counters);
             (self.instance, self.lane) = (instance.number, lane);
-            self.is_counting = instance.counting.state == State::Counting;
             self.counts = match instance.counting.state {
                 State::Unknown => false,
                 State::Counting | State::Known => !Shared::horizon(instances, horizons, slot).sees(self.xid),
@@ -83,11 +80,10 @@ impl CommitCounts {
         if counter == Counter::NONE {
             return;
         }
-        // A counter is made for the first job of a lane, and for a lane that the running recount has not reached yet.
-        // Any other lane without a counter was dropped.
-        let makes = counter.floor < Rank::MAX || self.is_counting;
+        // A lane's first jobs may be claimed before the commit that brought them is counted. If the lane was dropped
+        // meanwhile, the counter stays until the next recount.
         let minute = time::transaction_end_us() / MINUTE_US;
-        if !counters.add(self.instance, self.lane, &counter, minute, makes) {
+        if !counters.add(self.instance, self.lane, &counter, minute) {
             self.full = self.instance;
         }
     }

@@ -27,6 +27,21 @@ fn attempts_that_end_while_the_logs_are_counted_are_counted_once() {
     }
 }
 
+/// The commit that brings a lane its first jobs is visible, and its callback has not run. Another session claims and ends
+/// one of these jobs.
+#[test]
+fn a_claim_before_the_first_commit_of_its_lane_is_counted_counts() {
+    let (database, mut client) = Database::without_worker().with_queue("q", "");
+    let held = hold(&database.name, "commit.visible", "SELECT queue.enqueue('q') FROM generate_series(1, 5)");
+    let id = client.claim("q");
+    assert_eq!(release(held), "");
+    client.check();
+    client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
+    client.check();
+    let row: (i64, i64) = client.row("SELECT ready, running FROM queue.stats WHERE queue_name = 'q'");
+    assert_eq!(row, (4, 0));
+}
+
 /// Changes that a commit counts. `$n` is the nth running attempt.
 const CHANGES: &[&str] = &[
     "SELECT queue.enqueue('q')",

@@ -186,3 +186,20 @@ fn weights_are_checked_kept_and_dropped_with_their_queue() {
     client.run("SELECT queue.drop('q', force => true)");
     assert_eq!(client.count("SELECT FROM queue_internal.weight"), 0);
 }
+
+/// A drop waits for an open transaction that has set a weight, and a weight cannot be set in a queue that is gone.
+#[test]
+fn no_weight_outlives_its_queue() {
+    let (database, mut client) = Database::new().with_queue("q", "fair_share => 'jobs'");
+    let mut other = database.connect();
+    client.run("SET lock_timeout = '100 ms'");
+    other.run("BEGIN; SELECT queue.weigh('q', 'a', 2)");
+    client.refused("SELECT queue.drop('q')", "55P03");
+    // Weights of other groups do not wait.
+    client.run("SELECT queue.weigh('q', 'b', 2)");
+    other.run("COMMIT; BEGIN; SELECT queue.drop('q')");
+    client.refused("SELECT queue.weigh('q', 'c', 2)", "55P03");
+    other.run("COMMIT");
+    client.refused("SELECT queue.weigh('q', 'c', 2)", "42704");
+    assert_eq!(client.count("SELECT FROM queue_internal.weight"), 0);
+}
