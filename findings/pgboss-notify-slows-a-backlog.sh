@@ -4,8 +4,7 @@
 # The option is there for short waits: NOTIFY wakes a worker when a job is sent. One would expect it to add wake-ups to
 # the polls. But while the process listens, each worker polls every `notifyPollingIntervalSeconds` (30) and no longer
 # every `pollingIntervalSeconds` (2), and jobs that wait already send no NOTIFY. So a backlog drains at one batch in 30
-# seconds and worker, until a new job happens to come: with default options 1 or 2 jobs in 13 s, and without the option 7.
-# `burstWhenBatchFull` helps for batches of two or more only.
+# seconds and worker, until a new job happens to come. `burstWhenBatchFull` helps for batches of two or more only.
 #
 # Seen: polling ran 7 of 20 waiting jobs in 13 s, and listening 1 or 2.
 #

@@ -27,8 +27,8 @@ fn attempts_that_end_while_the_logs_are_counted_are_counted_once() {
     }
 }
 
-/// The commit that brings a lane its first jobs is visible, and its callback has not run. Another session claims and ends
-/// one of these jobs.
+/// The commit that brings a lane its first jobs is visible, and its callback has not run. Another session claims and
+/// ends one of these jobs.
 #[test]
 fn a_claim_before_the_first_commit_of_its_lane_is_counted_counts() {
     let (database, mut client) = Database::without_worker().with_queue("q", "");
