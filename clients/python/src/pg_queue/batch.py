@@ -51,9 +51,9 @@ class BaseBatch(Sequence[J], Generic[J]):
         if len(completed) < len(self._jobs):
             raise Stopped("lost")
 
-    def _set_ended(self) -> None:
+    def _set_ended(self, ended: bool = True) -> None:
         for job in self._jobs:
-            job.ended = True
+            job.ended = ended
 
     @contextmanager
     def _opened(self) -> Iterator[bool]:
@@ -88,6 +88,8 @@ class Batch(BaseBatch[Job]):
                 check_open(conn)
                 self._check_all(conn.execute(*self._statement()).fetchall())
                 self._set_ended()  # before the commit: a heartbeat may learn of it first
+                return
+            self._set_ended(False)  # the block has raised psycopg.Rollback
 
 
 class AsyncBatch(BaseBatch[AsyncJob]):
@@ -116,3 +118,5 @@ class AsyncBatch(BaseBatch[AsyncJob]):
                 check_open(conn)
                 self._check_all(await (await conn.execute(*self._statement())).fetchall())
                 self._set_ended()  # before the commit: a heartbeat may learn of it first
+                return
+            self._set_ended(False)  # the block has raised psycopg.Rollback

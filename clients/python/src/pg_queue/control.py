@@ -18,7 +18,7 @@ import psycopg
 
 from .alarm import Alarm
 from .attempt import BaseJob
-from .endings import EVENTS, RETRY_PAUSE, Ending
+from .endings import EVENTS, RETRY_PAUSE, Ending, warn_of_result
 from .events import Event, EventKind
 from .held import Held
 from .pool import Backoff, Gone, Link
@@ -218,6 +218,8 @@ class Control:
             failure.seconds = ending.seconds
             self._send(failure)
         elif outcome in ("lost", "refused") and ending.rider is None:
+            if ending.is_doubtful and ending.arguments.get("result") is not None:
+                warn_of_result(ending.job)
             self._settle(ending, "completed" if ending.is_doubtful else "lost")
         else:
             self._settle(ending)

@@ -252,7 +252,7 @@ class Engine(Claimer):
     async def _encoded(self, job: BaseJob, outcome: Any) -> Any:
         """Returns what a handler has returned with its JSON as it is stored, or the error of the codec."""
         try:
-            if isinstance(outcome, BaseException) or job.ended:
+            if isinstance(outcome, BaseException) or job.is_done or job.committed:
                 return outcome
             if isinstance(outcome, Advance):
                 return replace(outcome, payload=await self._stored(job, outcome.payload, "payload"))

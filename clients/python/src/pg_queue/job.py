@@ -47,6 +47,11 @@ def completion(attempt_id: int, result: Any) -> Tuple[str, List[Any]]:
     return "SELECT queue.complete(%s, %s)", [attempt_id, Jsonb(result)]
 
 
+def loss(attempt_id: int) -> Tuple[str, List[Any]]:
+    """Returns the query that has a row if the attempt has ended. An end in a savepoint may have been rolled back."""
+    return "SELECT FROM queue.extend_many(%s::bigint[]) WHERE outcome = 'lost'", [[attempt_id]]
+
+
 def advancement(attempt_id: int, stage: Optional[str], payload: Any, delay: Duration) -> Tuple[str, List[Any]]:
     content = None if payload is None else Jsonb(payload)
     return "SELECT queue.advance(%s, %s, %s, %s)", [attempt_id, stage, content, interval(delay)]
@@ -93,8 +98,10 @@ class Job(BaseJob):
             with self._connection(not self.in_step) as conn, conn.transaction():
                 yield conn
                 check_open(conn)
-                if not self.ended:
+                if not self.ended or not conn.execute(*loss(self.id)).fetchall():
                     self.complete(conn, result)
+                return
+            self.ended = False  # the block has raised psycopg.Rollback
 
     def complete(self, conn: Connection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
@@ -206,7 +213,10 @@ class AsyncJob(BaseJob):
             async with self._connection(not self.in_step) as conn, conn.transaction():
                 yield conn
                 check_open(conn)
-                await complete(conn)
+                if not self.ended or not await (await conn.execute(*loss(self.id))).fetchall():
+                    await self.complete(conn, result)
+                return
+            self.ended = False  # the block has raised psycopg.Rollback
 
     async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
