@@ -17,6 +17,7 @@ import pytest
 from conftest import SCHEMA, one, running, state, until, wait_state
 from place import silent
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row, tuple_row
 
 from pg_queue import Worker, enqueue
 from pg_queue.pool import hosts
@@ -348,3 +349,36 @@ def test_a_long_sleep_of_a_claim_keeps_its_connection(conn, conninfo, monkeypatc
     with running(worker):
         wait_state(conn, enqueue(conn, "a", delay=2), "completed")
     assert met.count("connected") == 1 and "disconnected" not in met
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_what_a_handler_sets_on_its_connection_is_not_kept(conn, conninfo, kind):
+    first, second = enqueue(conn, "a", priority=0), enqueue(conn, "a", priority=1)
+    worker, found = Worker(conninfo, concurrency=1, max_connections=1), []
+
+    def change(there):
+        found.append((there.row_factory, there.cursor_factory))
+        there.row_factory, there.cursor_factory = dict_row, type("Other", (there.cursor_factory,), {})
+        return 1
+
+    async def change_async(there):
+        return change(there)
+
+    def handle(job):
+        assert job.step("1", change) == 1
+        with job.transaction() as there:
+            change(there)
+            if job.job_id == second:
+                job.complete(there)
+
+    async def handle_async(job):
+        assert await job.step("1", change_async) == 1
+        async with job.transaction() as there:
+            change(there)
+            if job.job_id == second:
+                await job.complete(there)
+
+    worker.handler("a")(handle if kind == "def" else handle_async)
+    worker.drain()
+    assert [state(conn, job_id) for job_id in (first, second)] == ["completed"] * 2
+    assert len(found) == 4 and set(found) == {found[0]} and found[0][0] is tuple_row
