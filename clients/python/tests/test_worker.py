@@ -5,6 +5,7 @@ clients/conformance tests the promises of all packages.
 
 import asyncio
 import contextvars
+import logging
 import os
 import signal
 import subprocess
@@ -382,3 +383,37 @@ def test_what_a_handler_sets_on_its_connection_is_not_kept(conn, conninfo, kind)
     worker.drain()
     assert [state(conn, job_id) for job_id in (first, second)] == ["completed"] * 2
     assert len(found) == 4 and set(found) == {found[0]} and found[0][0] is tuple_row
+
+
+@pytest.mark.parametrize("error", [KeyError("tenant"), asyncio.CancelledError()])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_log_that_fails_keeps_no_attempt_from_ending(conn, conninfo, kind, error, capfd):
+    ids = [enqueue(conn, "a", max_attempts=1) for _ in range(3)]
+    worker = Worker(conninfo, concurrency=3)
+
+    def refuse(record):
+        raise error
+
+    def handle(job):
+        raise ValueError("odd")
+
+    async def handle_async(job):
+        raise ValueError("odd")
+
+    worker.handler("a")(handle if kind == "def" else handle_async)
+    logger = logging.getLogger("pg_queue.worker")
+    logger.addFilter(refuse)
+    try:
+        worker.drain()
+    finally:
+        logger.removeFilter(refuse)
+    assert [state(conn, job_id) for job_id in ids] == ["dead"] * 3
+    assert "the log has failed at '%r has failed: %s'" in capfd.readouterr().err
+
+
+def test_log_records_name_the_line_that_logs(conn, conninfo, caplog):
+    enqueue(conn, "a", max_attempts=1)
+    worker = Worker(conninfo)
+    worker.handler("a")(lambda job: 1 / 0)
+    worker.drain()
+    assert {record.filename for record in caplog.records} == {"endings.py"}

@@ -21,11 +21,10 @@ from .attempt import BaseJob
 from .endings import EVENTS, RETRY_PAUSE, Ending, warn_of_result
 from .events import Event, EventKind
 from .held import Held
+from .log import logger
 from .pool import Backoff, Gone, Link
 from .settings import BaseWorker
 from .texts import extra, line
-
-logger = logging.getLogger("pg_queue.worker")
 
 GATHER = 0.02
 """How many seconds a completion waits for a claim to carry it."""

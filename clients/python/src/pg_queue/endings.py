@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import traceback
 from typing import Any, Dict, Literal, Optional
 
@@ -12,12 +11,11 @@ from .attempt import BaseJob
 from .checks import interval, job_ids
 from .events import EventKind
 from .held import Held
+from .log import logger
 from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle
 from .pool import NoConnection
 from .texts import extra, line, with_causes
 from .threads import NoThread
-
-logger = logging.getLogger("pg_queue.worker")
 
 Kind = Literal["complete", "advance", "suspend", "fail", "release", "none"]
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import math
 from contextlib import nullcontext
 from dataclasses import replace
@@ -33,14 +32,13 @@ from .control import GATHER
 from .endings import Ending, raised, returned, riding, stopped
 from .events import Event
 from .held import Held
+from .log import logger
 from .outcomes import Advance, AlreadyDone, Snooze, Stopped, Suspend
 from .pool import LOST, wait_set
 from .settings import BaseWorker
 from .texts import extra, text
 from .threads import Call, Threads
 from .watchdog import Watchdog
-
-logger = logging.getLogger("pg_queue.worker")
 
 GRACE = 1.0
 """How many seconds handlers have to react to `cancelled` after a timeout."""

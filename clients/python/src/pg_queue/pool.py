@@ -8,7 +8,6 @@ answers.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import random
@@ -28,9 +27,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from .log import logger
 from .version import __version__
-
-logger = logging.getLogger("pg_queue.worker")
 
 _DEFAULTS = {
     # With these, a host that does not answer any more is noticed within half a minute.
