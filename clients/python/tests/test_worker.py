@@ -417,3 +417,24 @@ def test_log_records_name_the_line_that_logs(conn, conninfo, caplog):
     worker.handler("a")(lambda job: 1 / 0)
     worker.drain()
     assert {record.filename for record in caplog.records} == {"endings.py"}
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_hook_that_fails_changes_nothing(conn, conninfo, caplog, kind, error):
+    ids = [enqueue(conn, "a", max_attempts=1) for _ in range(3)]
+    found = []
+
+    def hook(event):
+        found.append(event.kind)
+        raise error
+
+    async def handle_async(job):
+        pass
+
+    worker = Worker(conninfo, concurrency=2, on_event=hook)
+    worker.handler("a")((lambda job: None) if kind == "def" else handle_async)
+    worker.drain()
+    assert [state(conn, job_id) for job_id in ids] == ["completed"] * 3
+    assert sorted(found) == ["completed"] * 3 + ["connected"] + ["started"] * 3
+    assert caplog.text.count("on_event has failed") == len(found)

@@ -250,5 +250,7 @@ class Control:
             if hook is not None:
                 try:
                     hook(event)
-                except Exception:
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException:  # also CancelledError, which would end the worker
                     logger.exception("on_event has failed")
