@@ -32,11 +32,15 @@ def test_any_exception_fails_its_attempt_and_the_worker_goes_on(conn, conninfo, 
 
         sqlstate = "QJ001"
 
+    class Unreadable(BaseException):
+        def __str__(self):
+            raise self
+
     odd = [SystemExit(3), Wrapper("no error of Postgres"), GeneratorExit(), StopIteration(1), StopAsyncIteration(),
         asyncio.CancelledError()]
-    odd += [BaseException("base")]
+    odd += [BaseException("base"), Unreadable()]
     ids = [enqueue(conn, "a", number, max_attempts=1) for number in range(len(odd))]
-    worker = Worker(conninfo)
+    worker = Worker(conninfo, concurrency=1)
     if kind == "def":
         odd[0] = KeyboardInterrupt()
 
