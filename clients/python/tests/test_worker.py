@@ -8,12 +8,15 @@ import contextvars
 import logging
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 
+import psycopg
 import pytest
 from conftest import SCHEMA, one, running, state, until, wait_state
 from place import silent
@@ -442,3 +445,23 @@ def test_a_hook_that_fails_changes_nothing(conn, conninfo, caplog, kind, error):
     assert [state(conn, job_id) for job_id in ids] == ["completed"] * 3
     assert sorted(found) == ["completed"] * 3 + ["connected"] + ["started"] * 3
     assert caplog.text.count("on_event has failed") == len(found)
+
+
+def test_the_application_may_load_numbers_in_its_own_way(conn, conninfo):
+    class Loader(psycopg.adapt.Loader):
+        format = psycopg.pq.Format.BINARY
+
+        def load(self, data):
+            return Decimal(struct.unpack("!d", data)[0])
+
+    job_id = enqueue(conn, "a")
+    worker = Worker(conninfo)
+    worker.handler("a")(lambda job: None)
+    oid = psycopg.adapters.types["float8"].oid
+    was = psycopg.adapters.get_loader(oid, Loader.format)
+    psycopg.adapters.register_loader(oid, Loader)
+    try:
+        worker.drain()
+    finally:
+        psycopg.adapters.register_loader(oid, was)
+    assert state(conn, job_id) == "completed"

@@ -209,11 +209,11 @@ class Claimer(Control):
                 job.stopping = True
             if job.last_error in TIMED_OUT:
                 self._suspects.add(job.id)
-            lease = max(row[-1], 0.001)
+            lease = max(float(row[-1]), 0.001)  # the application may load float8 as another type
             self._held[job.id] = held = Held(job, handler, lease, now + self._beat(lease), now + lease)
             self._ready.append(held)
         if rows:
-            shortest = max(min(row[-1] for row in rows), 0.001)
+            shortest = max(float(min(row[-1] for row in rows)), 0.001)
             self._deadlines.set(now + shortest)
             self._wake.set(now + self._beat(shortest))
 
