@@ -465,3 +465,28 @@ def test_the_application_may_load_numbers_in_its_own_way(conn, conninfo):
     finally:
         psycopg.adapters.register_loader(oid, was)
     assert state(conn, job_id) == "completed"
+
+
+def test_a_batch_is_cancelled_though_one_of_its_jobs_could_not_be_decoded(conn, conninfo):
+    unknown = enqueue(conn, "a", {"codec": "x", "key": "k", "data": "d"})
+    ids = [enqueue(conn, "a") for _ in range(2)]
+    worker, found = Worker(conninfo, heartbeat=0.1), []
+
+    @worker.handler("a", batch=3)
+    async def handle(batch):
+        found.append(len(batch))
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            found.append([job.stop_reason for job in batch])
+            raise
+
+    with running(worker):
+        until("the batch runs", lambda: found)
+        for job_id in ids:
+            conn.execute("SELECT queue.cancel(%s)", [job_id])
+        until("the batch is cancelled", lambda: len(found) == 2)
+        for job_id in ids:
+            wait_state(conn, job_id, "cancelled")
+    assert found == [2, ["cancelled"] * 2]
+    assert state(conn, unknown) == "retrying"

@@ -320,10 +320,14 @@ class Engine(Claimer):
         if held in self._ready:
             self._ready.remove(held)
             self._end(held, stopped(held.job))
-        elif is_first and held.task is not None and all(one.job.stop_reason for one in held.group):
+        elif is_first and held.task is not None and self._is_group_over(held):
             # A task that has not begun would not learn of it. It looks at the reason itself.
             if held.is_decoding or held.begun and held.handler.is_async:
                 held.task.cancel()
+
+    def _is_group_over(self, held: Held) -> bool:
+        """Returns whether all jobs of a batch are to stop. A job that could not be decoded is no longer held."""
+        return all(one.job.stop_reason or one.job.id not in self._held for one in held.group)
 
     def is_stuck(self, limit: float) -> bool:
         """Returns whether all slots are taken by handlers that should have ended at least `limit` seconds ago. Any
