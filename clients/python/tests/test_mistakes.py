@@ -217,6 +217,91 @@ def test_a_completion_that_has_rolled_back_can_be_repeated(conn, conninfo):
     assert conn.execute("SELECT state, result FROM queue.job(%s)", [job_id]).fetchone() == ("completed", "again")
 
 
+ROLLED_BACK = {
+    "block": ("completed", None),
+    "savepoint": ("completed", "the transaction's"),
+    "own": ("completed", "returned"),
+    "own, then raises": ("dead", None),
+    "own, commits": ("completed", "its own"),
+    "savepoint, commits": ("completed", "its own"),
+}
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize("how", ROLLED_BACK)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_an_end_counts_if_its_transaction_commits(conn, conninfo, kind, how, batch):
+    """`how` names what is rolled back. The last two cases commit."""
+    job_id = enqueue(conn, "a", max_attempts=1)
+    worker = Worker(conninfo)
+    returned = "returned" if batch is None else ["returned"]
+
+    def finish():
+        if "commits" not in how:
+            raise psycopg.Rollback
+
+    def handle(argument):
+        job = argument if batch is None else argument[0]
+        if how.startswith("own"):
+            with psycopg.connect(conninfo) as own, own.transaction():
+                job.complete(own, "its own")
+                finish()
+            if "raises" in how:
+                raise ValueError("after")
+            return returned
+        with job.transaction("the transaction's") as there:
+            if how == "block":
+                job.complete(there)
+                finish()
+            with there.transaction():
+                job.complete(there, "its own")
+                finish()
+
+    async def handle_async(argument):
+        job = argument if batch is None else argument[0]
+        if how.startswith("own"):
+            async with await psycopg.AsyncConnection.connect(conninfo) as own, own.transaction():
+                await job.complete(own, "its own")
+                finish()
+            if "raises" in how:
+                raise ValueError("after")
+            return returned
+        async with job.transaction("the transaction's") as there:
+            if how == "block":
+                await job.complete(there)
+                finish()
+            async with there.transaction():
+                await job.complete(there, "its own")
+                finish()
+
+    worker.handler("a", batch=batch)(handle if kind == "def" else handle_async)
+    worker.drain()
+    assert conn.execute("SELECT state, result FROM queue.job(%s)", [job_id]).fetchone() == ROLLED_BACK[how]
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_batch_that_is_rolled_back_does_not_count(conn, conninfo, kind):
+    ids = [enqueue(conn, "a") for _ in range(2)]
+    worker = Worker(conninfo)
+
+    def handle(batch):
+        with batch.transaction() as there:
+            for job in batch:
+                job.complete(there)
+            raise psycopg.Rollback
+
+    async def handle_async(batch):
+        async with batch.transaction() as there:
+            for job in batch:
+                await job.complete(there)
+            raise psycopg.Rollback
+
+    worker.handler("a", batch=2)(handle if kind == "def" else handle_async)
+    worker.drain()
+    for job_id in ids:
+        assert conn.execute("SELECT state FROM queue.job(%s)", [job_id]).fetchone() == ("completed",)
+
+
 def test_a_middleware_may_end_the_job_itself(conn, conninfo, caplog):
     job_id = enqueue(conn, "a", max_attempts=1)
     worker = Worker(conninfo)

@@ -5,18 +5,23 @@ clients/conformance tests the promises of all packages.
 
 import asyncio
 import contextvars
+import logging
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 
+import psycopg
 import pytest
 from conftest import SCHEMA, one, running, state, until, wait_state
 from place import silent
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row, tuple_row
 
 from pg_queue import Worker, enqueue
 from pg_queue.pool import hosts
@@ -30,11 +35,15 @@ def test_any_exception_fails_its_attempt_and_the_worker_goes_on(conn, conninfo, 
 
         sqlstate = "QJ001"
 
+    class Unreadable(BaseException):
+        def __str__(self):
+            raise self
+
     odd = [SystemExit(3), Wrapper("no error of Postgres"), GeneratorExit(), StopIteration(1), StopAsyncIteration(),
         asyncio.CancelledError()]
-    odd += [BaseException("base")]
+    odd += [BaseException("base"), Unreadable()]
     ids = [enqueue(conn, "a", number, max_attempts=1) for number in range(len(odd))]
-    worker = Worker(conninfo)
+    worker = Worker(conninfo, concurrency=1)
     if kind == "def":
         odd[0] = KeyboardInterrupt()
 
@@ -348,3 +357,136 @@ def test_a_long_sleep_of_a_claim_keeps_its_connection(conn, conninfo, monkeypatc
     with running(worker):
         wait_state(conn, enqueue(conn, "a", delay=2), "completed")
     assert met.count("connected") == 1 and "disconnected" not in met
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_what_a_handler_sets_on_its_connection_is_not_kept(conn, conninfo, kind):
+    first, second = enqueue(conn, "a", priority=0), enqueue(conn, "a", priority=1)
+    worker, found = Worker(conninfo, concurrency=1, max_connections=1), []
+
+    def change(there):
+        found.append((there.row_factory, there.cursor_factory))
+        there.row_factory, there.cursor_factory = dict_row, type("Other", (there.cursor_factory,), {})
+        return 1
+
+    async def change_async(there):
+        return change(there)
+
+    def handle(job):
+        assert job.step("1", change) == 1
+        with job.transaction() as there:
+            change(there)
+            if job.job_id == second:
+                job.complete(there)
+
+    async def handle_async(job):
+        assert await job.step("1", change_async) == 1
+        async with job.transaction() as there:
+            change(there)
+            if job.job_id == second:
+                await job.complete(there)
+
+    worker.handler("a")(handle if kind == "def" else handle_async)
+    worker.drain()
+    assert [state(conn, job_id) for job_id in (first, second)] == ["completed"] * 2
+    assert len(found) == 4 and set(found) == {found[0]} and found[0][0] is tuple_row
+
+
+@pytest.mark.parametrize("error", [KeyError("tenant"), asyncio.CancelledError()])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_log_that_fails_keeps_no_attempt_from_ending(conn, conninfo, kind, error, capfd):
+    ids = [enqueue(conn, "a", max_attempts=1) for _ in range(3)]
+    worker = Worker(conninfo, concurrency=3)
+
+    def refuse(record):
+        raise error
+
+    def handle(job):
+        raise ValueError("odd")
+
+    async def handle_async(job):
+        raise ValueError("odd")
+
+    worker.handler("a")(handle if kind == "def" else handle_async)
+    logger = logging.getLogger("pg_queue.worker")
+    logger.addFilter(refuse)
+    try:
+        worker.drain()
+    finally:
+        logger.removeFilter(refuse)
+    assert [state(conn, job_id) for job_id in ids] == ["dead"] * 3
+    assert "the log has failed at '%r has failed: %s'" in capfd.readouterr().err
+
+
+def test_log_records_name_the_line_that_logs(conn, conninfo, caplog):
+    enqueue(conn, "a", max_attempts=1)
+    worker = Worker(conninfo)
+    worker.handler("a")(lambda job: 1 / 0)
+    worker.drain()
+    assert {record.filename for record in caplog.records} == {"endings.py"}
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_hook_that_fails_changes_nothing(conn, conninfo, caplog, kind, error):
+    ids = [enqueue(conn, "a", max_attempts=1) for _ in range(3)]
+    found = []
+
+    def hook(event):
+        found.append(event.kind)
+        raise error
+
+    async def handle_async(job):
+        pass
+
+    worker = Worker(conninfo, concurrency=2, on_event=hook)
+    worker.handler("a")((lambda job: None) if kind == "def" else handle_async)
+    worker.drain()
+    assert [state(conn, job_id) for job_id in ids] == ["completed"] * 3
+    assert sorted(found) == ["completed"] * 3 + ["connected"] + ["started"] * 3
+    assert caplog.text.count("on_event has failed") == len(found)
+
+
+def test_the_application_may_load_numbers_in_its_own_way(conn, conninfo):
+    class Loader(psycopg.adapt.Loader):
+        format = psycopg.pq.Format.BINARY
+
+        def load(self, data):
+            return Decimal(struct.unpack("!d", data)[0])
+
+    job_id = enqueue(conn, "a")
+    worker = Worker(conninfo)
+    worker.handler("a")(lambda job: None)
+    oid = psycopg.adapters.types["float8"].oid
+    was = psycopg.adapters.get_loader(oid, Loader.format)
+    psycopg.adapters.register_loader(oid, Loader)
+    try:
+        worker.drain()
+    finally:
+        psycopg.adapters.register_loader(oid, was)
+    assert state(conn, job_id) == "completed"
+
+
+def test_a_batch_is_cancelled_though_one_of_its_jobs_could_not_be_decoded(conn, conninfo):
+    unknown = enqueue(conn, "a", {"codec": "x", "key": "k", "data": "d"})
+    ids = [enqueue(conn, "a") for _ in range(2)]
+    worker, found = Worker(conninfo, heartbeat=0.1), []
+
+    @worker.handler("a", batch=3)
+    async def handle(batch):
+        found.append(len(batch))
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            found.append([job.stop_reason for job in batch])
+            raise
+
+    with running(worker):
+        until("the batch runs", lambda: found)
+        for job_id in ids:
+            conn.execute("SELECT queue.cancel(%s)", [job_id])
+        until("the batch is cancelled", lambda: len(found) == 2)
+        for job_id in ids:
+            wait_state(conn, job_id, "cancelled")
+    assert found == [2, ["cancelled"] * 2]
+    assert state(conn, unknown) == "retrying"

@@ -29,8 +29,8 @@ class _State:
     stopping = False
     """True if the worker shuts down. The handler may go on until `stop_reason` is set."""
     ended = False
-    """True if the handler itself has ended the attempt. A handler that does so without this package's functions sets
-    it.
+    """True if the handler itself has ended the attempt, maybe in a transaction that has rolled back. A handler that
+    ends it without this package's functions sets it.
     """
 
     # For the worker.

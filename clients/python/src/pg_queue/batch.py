@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, Connection
 from .attempt import BaseJob
 from .job import AsyncJob, Job
 from .outcomes import Stopped
-from .pool import check_open
+from .pool import check_open, run, run_async
 
 J = TypeVar("J", bound=BaseJob)
 
@@ -51,9 +51,9 @@ class BaseBatch(Sequence[J], Generic[J]):
         if len(completed) < len(self._jobs):
             raise Stopped("lost")
 
-    def _set_ended(self) -> None:
+    def _set_ended(self, ended: bool = True) -> None:
         for job in self._jobs:
-            job.ended = True
+            job.ended = ended
 
     @contextmanager
     def _opened(self) -> Iterator[bool]:
@@ -79,15 +79,17 @@ class Batch(BaseBatch[Job]):
         effects = self[0]._effects
         with self._opened() as may_wait:
             if effects is not None:
-                complete = lambda conn: conn.execute(*self._statement_there())
+                complete = lambda conn: run(conn, *self._statement_there())
                 with effects.transaction(self._jobs, self[0].cancelled, complete) as conn:
                     yield conn
                 return
             with self[0]._connection(may_wait) as conn, conn.transaction():
                 yield conn
                 check_open(conn)
-                self._check_all(conn.execute(*self._statement()).fetchall())
+                self._check_all(run(conn, *self._statement()))
                 self._set_ended()  # before the commit: a heartbeat may learn of it first
+                return
+            self._set_ended(False)  # the block has raised psycopg.Rollback
 
 
 class AsyncBatch(BaseBatch[AsyncJob]):
@@ -103,7 +105,7 @@ class AsyncBatch(BaseBatch[AsyncJob]):
         this raises `AlreadyDone`: that job is completed, and the others are released.
         """
         async def complete(conn: AsyncConnection[Any]) -> None:
-            await conn.execute(*self._statement_there())
+            await run_async(conn, *self._statement_there())
 
         effects = self[0]._effects
         with self._opened() as may_wait:
@@ -114,5 +116,7 @@ class AsyncBatch(BaseBatch[AsyncJob]):
             async with self[0]._connection(may_wait) as conn, conn.transaction():
                 yield conn
                 check_open(conn)
-                self._check_all(await (await conn.execute(*self._statement())).fetchall())
+                self._check_all(await run_async(conn, *self._statement()))
                 self._set_ended()  # before the commit: a heartbeat may learn of it first
+                return
+            self._set_ended(False)  # the block has raised psycopg.Rollback

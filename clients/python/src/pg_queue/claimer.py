@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-import logging
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, Type
 
@@ -25,13 +24,12 @@ from .endings import Ending
 from .events import Event
 from .held import Held
 from .job import AsyncJob, Job
+from .log import logger
 from .pool import SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts, wait_set
 from .reading import reader
 from .ready import reach, refusal
 from .settings import BaseWorker
 from .texts import array, line, said
-
-logger = logging.getLogger("pg_queue.worker")
 
 UNKNOWN_PAUSE = 30.0
 """For how many seconds a job is released if this worker does not have its codec or key."""
@@ -211,11 +209,11 @@ class Claimer(Control):
                 job.stopping = True
             if job.last_error in TIMED_OUT:
                 self._suspects.add(job.id)
-            lease = max(row[-1], 0.001)
+            lease = max(float(row[-1]), 0.001)  # the application may load float8 as another type
             self._held[job.id] = held = Held(job, handler, lease, now + self._beat(lease), now + lease)
             self._ready.append(held)
         if rows:
-            shortest = max(min(row[-1] for row in rows), 0.001)
+            shortest = max(float(min(row[-1] for row in rows)), 0.001)
             self._deadlines.set(now + shortest)
             self._wake.set(now + self._beat(shortest))
 

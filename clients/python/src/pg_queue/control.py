@@ -18,14 +18,13 @@ import psycopg
 
 from .alarm import Alarm
 from .attempt import BaseJob
-from .endings import EVENTS, RETRY_PAUSE, Ending
+from .endings import EVENTS, RETRY_PAUSE, Ending, warn_of_result
 from .events import Event, EventKind
 from .held import Held
+from .log import logger
 from .pool import Backoff, Gone, Link
 from .settings import BaseWorker
 from .texts import extra, line
-
-logger = logging.getLogger("pg_queue.worker")
 
 GATHER = 0.02
 """How many seconds a completion waits for a claim to carry it."""
@@ -218,6 +217,8 @@ class Control:
             failure.seconds = ending.seconds
             self._send(failure)
         elif outcome in ("lost", "refused") and ending.rider is None:
+            if ending.is_doubtful and ending.arguments.get("result") is not None:
+                warn_of_result(ending.job)
             self._settle(ending, "completed" if ending.is_doubtful else "lost")
         else:
             self._settle(ending)
@@ -249,5 +250,7 @@ class Control:
             if hook is not None:
                 try:
                     hook(event)
-                except Exception:
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException:  # also CancelledError, which would end the worker
                     logger.exception("on_event has failed")

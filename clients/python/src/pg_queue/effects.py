@@ -22,7 +22,9 @@ from psycopg import AsyncConnection, Connection
 
 from .attempt import BaseJob
 from .outcomes import AlreadyDone, Stopped
-from .pool import AnyConnection, AsyncPool, Backoff, Gone, Pool, check_open, connect, connect_async, hosts, is_gone
+from .pool import (
+    AnyConnection, AsyncPool, Backoff, Gone, Pool, check_open, connect, connect_async, hosts, is_gone, run, run_async,
+)
 from .texts import line
 
 ONCE = "SELECT queue.once_many(%s::bigint[])"
@@ -74,7 +76,7 @@ class Effects:
                     waits = not any(job.in_step for job in jobs)
                     conn = trial.enter_context(self._pool.connection(lambda: _check_all(jobs), 0, waits))
                     trial.enter_context(conn.transaction())
-                    _check_mine(jobs, conn.execute(ONCE, [[job.job_id for job in jobs]]).fetchall())
+                    _check_mine(jobs, run(conn, ONCE, [[job.job_id for job in jobs]]))
                     stack.enter_context(trial.pop_all())
                     return conn
             except psycopg.Error as error:
@@ -101,7 +103,7 @@ class AsyncEffects:
         """Raises RuntimeError if this can be no server for effects. A server that cannot be reached passes."""
         try:
             async with self._pool.connection(patience=0) as conn:
-                await conn.execute(ONCE, [[]])
+                await run_async(conn, ONCE, [[]])
         except psycopg.Error as error:
             if error.sqlstate in _MISSING:
                 hint = "run bridge/primary.sql there, and SELECT queue_bridge.grant(role)"
@@ -143,8 +145,7 @@ class AsyncEffects:
                     waits = not any(job.in_step for job in jobs)
                     conn = await trial.enter_async_context(self._pool.connection(lambda: _check_all(jobs), 0, waits))
                     await trial.enter_async_context(conn.transaction())
-                    cursor = await conn.execute(ONCE, [[job.job_id for job in jobs]])
-                    _check_mine(jobs, await cursor.fetchall())
+                    _check_mine(jobs, await run_async(conn, ONCE, [[job.job_id for job in jobs]]))
                     await stack.enter_async_context(trial.pop_all())
                     return conn
             except psycopg.Error as error:

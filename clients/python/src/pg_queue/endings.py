@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import traceback
 from typing import Any, Dict, Literal, Optional
 
@@ -12,12 +11,11 @@ from .attempt import BaseJob
 from .checks import interval, job_ids
 from .events import EventKind
 from .held import Held
+from .log import logger
 from .outcomes import Advance, AlreadyDone, Fatal, RetryIn, Snooze, Stopped, Suspend, Throttle
 from .pool import NoConnection
 from .texts import extra, line, with_causes
 from .threads import NoThread
-
-logger = logging.getLogger("pg_queue.worker")
 
 Kind = Literal["complete", "advance", "suspend", "fail", "release", "none"]
 
@@ -57,7 +55,9 @@ class Ending:
     errors = 0
     """How often a call for it alone has failed."""
     is_doubtful = False
-    """True if the handler has ended the attempt, maybe in a transaction that has rolled back."""
+    """True if the handler has ended the attempt, maybe in a transaction that has rolled back. The worker sends this end
+    in any case. If the server answers that the attempt is lost, the handler's own end counts.
+    """
     rider: Optional[Held] = None
     """If the attempt is completed on another server: what the worker holds until the completion has arrived."""
     _more = ""
@@ -97,11 +97,21 @@ def returned(job: BaseJob, result: Any) -> Ending:
     """Returns the end of an attempt whose handler has returned this. Raises an error if that is no JSON."""
     if job.is_open:
         raise RuntimeError("the handler returned before its job.transaction had ended: await it")
-    if job.ended:
+    if job.is_done or job.committed:
         if result is not None and result is not job.kept:
-            text = "%r: its handler has ended it and returned a result, which is not kept"
-            logger.warning(text, job, extra=extra(job))
+            warn_of_result(job)
         return Ending(job, "none")
+    ending = _returned(job, result)
+    ending.is_doubtful = job.ended
+    return ending
+
+
+def warn_of_result(job: BaseJob) -> None:
+    text = "%r: its handler has ended it and returned a result, which is not kept"
+    logger.warning(text, job, extra=extra(job))
+
+
+def _returned(job: BaseJob, result: Any) -> Ending:
     if isinstance(result, Advance):
         return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=interval(result.delay))
     if isinstance(result, Suspend):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import math
 from contextlib import nullcontext
 from dataclasses import replace
@@ -33,14 +32,13 @@ from .control import GATHER
 from .endings import Ending, raised, returned, riding, stopped
 from .events import Event
 from .held import Held
+from .log import logger
 from .outcomes import Advance, AlreadyDone, Snooze, Stopped, Suspend
 from .pool import LOST, wait_set
 from .settings import BaseWorker
 from .texts import extra, text
 from .threads import Call, Threads
 from .watchdog import Watchdog
-
-logger = logging.getLogger("pg_queue.worker")
 
 GRACE = 1.0
 """How many seconds handlers have to react to `cancelled` after a timeout."""
@@ -252,7 +250,7 @@ class Engine(Claimer):
     async def _encoded(self, job: BaseJob, outcome: Any) -> Any:
         """Returns what a handler has returned with its JSON as it is stored, or the error of the codec."""
         try:
-            if isinstance(outcome, BaseException) or job.ended:
+            if isinstance(outcome, BaseException) or job.is_done or job.committed:
                 return outcome
             if isinstance(outcome, Advance):
                 return replace(outcome, payload=await self._stored(job, outcome.payload, "payload"))
@@ -322,10 +320,14 @@ class Engine(Claimer):
         if held in self._ready:
             self._ready.remove(held)
             self._end(held, stopped(held.job))
-        elif is_first and held.task is not None and all(one.job.stop_reason for one in held.group):
+        elif is_first and held.task is not None and self._is_group_over(held):
             # A task that has not begun would not learn of it. It looks at the reason itself.
             if held.is_decoding or held.begun and held.handler.is_async:
                 held.task.cancel()
+
+    def _is_group_over(self, held: Held) -> bool:
+        """Returns whether all jobs of a batch are to stop. A job that could not be decoded is no longer held."""
+        return all(one.job.stop_reason or one.job.id not in self._held for one in held.group)
 
     def is_stuck(self, limit: float) -> bool:
         """Returns whether all slots are taken by handlers that should have ended at least `limit` seconds ago. Any

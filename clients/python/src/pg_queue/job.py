@@ -20,7 +20,7 @@ from .checks import Duration, interval, job_ids
 from .codec import Kind, later, now
 from .effects import AsyncEffects, Effects
 from .outcomes import Upon
-from .pool import AsyncPool, Pool, check_open
+from .pool import AsyncPool, Pool, check_open, run, run_async
 
 T = TypeVar("T")
 
@@ -45,6 +45,11 @@ def completion(attempt_id: int, result: Any) -> Tuple[str, List[Any]]:
     if result is None:
         return "SELECT queue.complete(%s)", [attempt_id]
     return "SELECT queue.complete(%s, %s)", [attempt_id, Jsonb(result)]
+
+
+def loss(attempt_id: int) -> Tuple[str, List[Any]]:
+    """Returns the query that has a row if the attempt has ended. An end in a savepoint may have been rolled back."""
+    return "SELECT FROM queue.extend_many(%s::bigint[]) WHERE outcome = 'lost'", [[attempt_id]]
 
 
 def advancement(attempt_id: int, stage: Optional[str], payload: Any, delay: Duration) -> Tuple[str, List[Any]]:
@@ -93,13 +98,15 @@ class Job(BaseJob):
             with self._connection(not self.in_step) as conn, conn.transaction():
                 yield conn
                 check_open(conn)
-                if not self.ended:
+                if not self.ended or not run(conn, *loss(self.id)):
                     self.complete(conn, result)
+                return
+            self.ended = False  # the block has raised psycopg.Rollback
 
     def complete(self, conn: Connection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
         self.result = self._encoded(result, "result")
-        conn.execute(*completion(self.id, self.result))
+        run(conn, *completion(self.id, self.result))
         self.ended = True
 
     def advance(
@@ -107,7 +114,7 @@ class Job(BaseJob):
     ) -> None:
         """Moves the job to another stage, in the caller's own transaction."""
         content = self._encoded(payload, "payload")
-        conn.execute(*advancement(self.id, stage, content, delay))
+        run(conn, *advancement(self.id, stage, content, delay))
         self.ended = True
 
     def suspend(
@@ -119,7 +126,7 @@ class Job(BaseJob):
         until: Optional[datetime] = None,
     ) -> None:
         """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
-        conn.execute(*suspension(self.id, after, upon, self._encoded(progress, "progress"), until))
+        run(conn, *suspension(self.id, after, upon, self._encoded(progress, "progress"), until))
         self.ended = True
 
     def step(self, name: str, function: Callable[[Connection[Any]], T]) -> T:
@@ -128,33 +135,33 @@ class Job(BaseJob):
         own.
         """
         with self._step(name) as may_wait, self._connection(may_wait) as conn, conn.transaction():
-            row = conn.execute(STEP, [self.id, name]).fetchone()
-            if row is not None and row[0]:
-                result: T = now(self._codec.decode(row[1], self._context("step")), self._loop)
+            ((is_done, kept),) = run(conn, STEP, [self.id, name])
+            if is_done:
+                result: T = now(self._codec.decode(kept, self._context("step")), self._loop)
             else:
                 result = function(conn)
                 check_open(conn)
                 content = now(self._codec.encode(result, self._context("step")), self._loop)
-                conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
+                run(conn, STEP_DONE, [self.id, name, Jsonb(content)])
         return result
 
     def inputs(self) -> List[Input]:
         """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
         with self._connection(self._may_wait) as conn:
-            found = [Input(*row) for row in conn.execute(INPUTS, [self.id])]
+            found = [Input(*row) for row in run(conn, INPUTS, [self.id])]
         return [self._decoded(one) for one in found]
 
     def save_progress(self, progress: Any) -> None:
         """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
         content = now(self._codec.encode(progress, self._context("progress")), self._loop)
         with self._connection(self._may_wait) as conn:
-            conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
+            run(conn, "SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
 
     def charge(self, used: int) -> None:
         """Says how much of the rates of a queue with `rate_cost` the job has used so far."""
         with self._connection(self._may_wait) as conn:
-            conn.execute("SELECT queue.charge(%s, %s)", [self.id, used])
+            run(conn, "SELECT queue.charge(%s, %s)", [self.id, used])
 
     def _encoded(self, value: Any, kind: Kind) -> Any:
         """Returns what is stored for a value; for None, which means that there is none, None."""
@@ -206,12 +213,15 @@ class AsyncJob(BaseJob):
             async with self._connection(not self.in_step) as conn, conn.transaction():
                 yield conn
                 check_open(conn)
-                await complete(conn)
+                if not self.ended or not await run_async(conn, *loss(self.id)):
+                    await self.complete(conn, result)
+                return
+            self.ended = False  # the block has raised psycopg.Rollback
 
     async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
         self.result = await self._encoded(result, "result")
-        await conn.execute(*completion(self.id, self.result))
+        await run_async(conn, *completion(self.id, self.result))
         self.ended = True
 
     async def advance(
@@ -219,7 +229,7 @@ class AsyncJob(BaseJob):
     ) -> None:
         """Moves the job to another stage, in the caller's own transaction."""
         content = await self._encoded(payload, "payload")
-        await conn.execute(*advancement(self.id, stage, content, delay))
+        await run_async(conn, *advancement(self.id, stage, content, delay))
         self.ended = True
 
     async def suspend(
@@ -231,7 +241,7 @@ class AsyncJob(BaseJob):
         until: Optional[datetime] = None,
     ) -> None:
         """Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does."""
-        await conn.execute(*suspension(self.id, after, upon, await self._encoded(progress, "progress"), until))
+        await run_async(conn, *suspension(self.id, after, upon, await self._encoded(progress, "progress"), until))
         self.ended = True
 
     async def step(self, name: str, function: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
@@ -241,33 +251,33 @@ class AsyncJob(BaseJob):
         """
         with self._step(name) as may_wait:
             async with self._connection(may_wait) as conn, conn.transaction():
-                row = await (await conn.execute(STEP, [self.id, name])).fetchone()
-                if row is not None and row[0]:
-                    result: T = await later(self._codec.decode(row[1], self._context("step")))
+                ((is_done, kept),) = await run_async(conn, STEP, [self.id, name])
+                if is_done:
+                    result: T = await later(self._codec.decode(kept, self._context("step")))
                 else:
                     result = await function(conn)
                     check_open(conn)
                     content = await later(self._codec.encode(result, self._context("step")))
-                    await conn.execute(STEP_DONE, [self.id, name, Jsonb(content)])
+                    await run_async(conn, STEP_DONE, [self.id, name, Jsonb(content)])
         return result
 
     async def inputs(self) -> List[Input]:
         """Returns the outcomes of the jobs that this job was after, and of the members of its flow."""
         async with self._connection(self._may_wait) as conn:
-            found = [Input(*row) for row in await (await conn.execute(INPUTS, [self.id])).fetchall()]
+            found = [Input(*row) for row in await run_async(conn, INPUTS, [self.id])]
         return [await self._decoded(one) for one in found]
 
     async def save_progress(self, progress: Any) -> None:
         """Stores what was done so far. The next attempt, if there is one, finds it in `progress`."""
         content = await later(self._codec.encode(progress, self._context("progress")))
         async with self._connection(self._may_wait) as conn:
-            await conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
+            await run_async(conn, "SELECT queue.progress(%s, %s)", [self.id, Jsonb(content)])
         self.progress = progress
 
     async def charge(self, used: int) -> None:
         """Says how much of the rates of a queue with `rate_cost` the job has used so far."""
         async with self._connection(self._may_wait) as conn:
-            await conn.execute("SELECT queue.charge(%s, %s)", [self.id, used])
+            await run_async(conn, "SELECT queue.charge(%s, %s)", [self.id, used])
 
     async def _encoded(self, value: Any, kind: Kind) -> Any:
         """Returns what is stored for a value; for None, which means that there is none, None."""

@@ -8,7 +8,6 @@ answers.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import random
@@ -18,17 +17,18 @@ import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import (
-    Any, AsyncIterator, Callable, Dict, Generic, Iterator, List, Optional, Tuple, TypeVar, Union, cast,
+    Any, AsyncIterator, Callable, Dict, Generic, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union,
+    cast,
 )
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
+from .log import logger
 from .version import __version__
-
-logger = logging.getLogger("pg_queue.worker")
 
 _DEFAULTS = {
     # With these, a host that does not answer any more is noticed within half a minute.
@@ -176,6 +176,30 @@ def check_open(conn: AnyConnection) -> None:
         raise RuntimeError(f"the transaction was ended by a COMMIT or ROLLBACK: {advice}")
 
 
+def run(conn: Connection[Any], sql: str, parameters: Sequence[Any]) -> List[Tuple[Any, ...]]:
+    """Runs a statement of this package and returns its rows, whatever row factory the connection has."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(sql, parameters).fetchall()
+
+
+async def run_async(conn: AsyncConnection[Any], sql: str, parameters: Sequence[Any]) -> List[Tuple[Any, ...]]:
+    """The same for asyncio."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(sql, parameters)
+        return await cursor.fetchall()
+
+
+@contextmanager
+def _restored(conn: AnyConnection) -> Iterator[None]:
+    """Takes back what a block sets on a connection for its own statements: the connection is for other jobs too."""
+    kept = {name: getattr(conn, name) for name in ("row_factory", "cursor_factory", "prepare_threshold")}
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(conn, name, value)
+
+
 def _is_usable(conn: AnyConnection) -> bool:
     """Returns whether an idle connection is still open. If the server has closed it, its socket is readable."""
     if conn.closed or conn.broken:
@@ -282,7 +306,8 @@ class Pool(_Limited["Connection[Any]"]):
         """
         conn = self._wait(check, time.monotonic() + patience, waits)
         try:
-            yield conn
+            with _restored(conn):
+                yield conn
         except psycopg.Error as error:
             self._discard(conn, error)
             raise
@@ -334,7 +359,8 @@ class AsyncPool(_Limited["AsyncConnection[Any]"]):
     ) -> AsyncIterator[AsyncConnection[Any]]:
         conn = await self._wait(check, time.monotonic() + patience, waits)
         try:
-            yield conn
+            with _restored(conn):
+                yield conn
         except psycopg.Error as error:
             self._discard(conn, error)
             raise

@@ -8,9 +8,10 @@ from .attempt import BaseJob
 
 
 def text(error: BaseException) -> str:
+    """Returns the text of an error, or a note that it cannot be read."""
     try:
         return str(error)
-    except Exception as failure:
+    except BaseException as failure:  # a thread must outlive it
         return f"its message could not be read: {type(failure).__name__}"
 
 

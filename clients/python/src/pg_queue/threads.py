@@ -11,6 +11,8 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Callable, Deque, NamedTuple, Optional, Tuple
 
+from .texts import text
+
 
 class NoThread(Exception):
     """The system has no thread for this worker."""
@@ -69,7 +71,7 @@ class Threads:
             except BaseException as error:
                 outcome = error
                 if not isinstance(error, Exception) or isinstance(error, StopIteration):
-                    outcome = RuntimeError(f"{type(error).__name__}: {error}")
+                    outcome = RuntimeError(f"{type(error).__name__}: {text(error)}")
             self._outcomes.append((call, outcome))
             del call, outcome
             # The event loop clears the flag before it takes the outcomes, so none is left.
