@@ -177,6 +177,41 @@ test('a completion that has rolled back can be repeated', async () => {
   assert.equal(await db.one('SELECT result FROM queue.job($1)', [id]), 'again')
 })
 
+test('an end that the handler has rolled back is made again', async () => {
+  await db.client.query("SELECT queue.create('orders', stages => '{check,pack}')")
+  const logger = { ...quiet }
+  const [queues, later] = [['a', 'orders', 'a'], 3600000]
+  const other = await enqueue(db.client, 'b')
+  const ends = [(job, client) => job.complete(client, 7),
+    (job, client) => job.advance(client, { stage: 'pack', delay: later }),
+    (job, client) => job.suspend(client, { after: [other] })]
+  for (const [n, expected] of ['completed', 'scheduled', 'held'].entries()) {
+    const id = await enqueue(db.client, queues[n], {}, { maxAttempts: 1 })
+    const handler = (job) => job.transaction(async (client) => {
+      await client.query('SAVEPOINT s')
+      await ends[n](job, client)
+      await client.query('ROLLBACK TO s')
+    })
+    const events = await new Worker(db.config, { logger: quiet }).handle(queues[n], handler).drain()
+    const { rows: [{ state, result }] } = await db.client.query('SELECT state, result FROM queue.job($1)', [id])
+    assert.deepEqual([state, result], [expected, n === 0 ? 7 : null])
+    assert.deepEqual(events.map(({ kind }) => kind).filter((kind) => /lost|failed/.test(kind)), [])
+  }
+})
+
+test('a handler that fails after it has rolled back its completion fails its attempt', async () => {
+  const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+  await new Worker(db.config, { logger: quiet }).handle('a', async (job) => {
+    await job.transaction(async (client) => {
+      await client.query('SAVEPOINT s')
+      await job.complete(client)
+      await client.query('ROLLBACK TO s')
+    })
+    throw new Error('after')
+  }).drain()
+  assert.equal(await db.one('SELECT error FROM queue.job($1)', [id]), 'Error: after')
+})
+
 test('a middleware may end the job itself', async () => {
   const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
   const warned = []
