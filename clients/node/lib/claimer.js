@@ -4,7 +4,6 @@
 // Its claims carry completions, so that a busy worker needs one transaction for both. They name the queues and stages
 // that have a handler, so that the worker gets no other jobs.
 
-const { types } = require('pg')
 const { Backoff, lineOf } = require('./backoff')
 const { interval } = require('./checks')
 const { PLAIN } = require('./codec')
@@ -32,9 +31,7 @@ const CLAIM = `
     worker => $8::text, disconnect => $9::text::interval`
 
 const [JOB_ID, HEADERS, LEASE] = [1, 5, 14] // the places of some columns in a row
-// Rows are arrays, in which numbers are read: it takes less than objects, and parsers of the application do not count.
-const NUMBERS = [types.builtins.INT4, types.builtins.FLOAT8]
-const ROWS = { rowMode: 'array', types: { getTypeParser: (type) => NUMBERS.includes(type) ? Number : String } }
+const ROWS = { rowMode: 'array' } // it takes less than objects
 
 // The part of a run of a worker that claims.
 class Claimer extends Control {

@@ -3,7 +3,7 @@
 
 const { array, interval, json: checked, time } = require('./checks')
 const { PLAIN, isEncoded } = require('./codec')
-const { checkOpen } = require('./connection')
+const { checkOpen, ownQuery } = require('./connection')
 const { parse, stringify } = require('./json')
 const { Stopped, json } = require('./outcomes')
 
@@ -169,7 +169,7 @@ class Job {
   #step (name, work, mayWait) {
     return this.#shared.pool.transaction(async (client) => {
       const found = 'SELECT s IS NOT NULL AS "isDone", s::text AS result FROM queue.step($1::bigint, $2::text) AS s'
-      const { rows: [{ isDone, result: known }] } = await client.query(found, [this.id, name])
+      const { rows: [{ isDone, result: known }] } = await ownQuery(client, found, [this.id, name])
       if (isDone) return this.#shared.codec.decode(parse(known), this.#context('step'))
       const result = await work(client)
       checkOpen(client)
@@ -184,7 +184,7 @@ class Job {
   async inputs () {
     const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error
       FROM queue.inputs($1::bigint)`
-    const { rows } = await this.#use((client) => client.query(text, [this.id]))
+    const { rows } = await this.#use((client) => ownQuery(client, text, [this.id]))
     return Promise.all(rows.map(async (row) => {
       const result = parse(row.result)
       const context = this.#context('result', row.queue)

@@ -10,6 +10,7 @@ const fs = require('node:fs')
 const os = require('node:os')
 const path = require('node:path')
 const { test } = require('node:test')
+const { defaults, types } = require('pg')
 const { Worker, enqueue, enqueueMany } = require('..')
 const { Gone, Link, Pool } = require('../lib/connection')
 const testing = require('../lib/testing')
@@ -235,3 +236,34 @@ test('a timeout does not keep the process when its handler has not begun', async
   await worker({ codec, timeout: 3600000 }).handle('a', () => {}).drain()
   assert.equal(timers(), before)
 })
+
+// What the application may have changed in pg, and how it takes that back.
+const CHANGES = {
+  'parsers of types' () {
+    const oids = ['BOOL', 'FLOAT8', 'INT4', 'TEXT'].map((name) => types.builtins[name])
+    const before = oids.map((oid) => types.getTypeParser(oid))
+    for (const oid of oids) types.setTypeParser(oid, (text) => ({ text }))
+    return () => { for (const [n, oid] of oids.entries()) types.setTypeParser(oid, before[n]) }
+  },
+  'binary answers' () {
+    defaults.binary = true
+    return () => { defaults.binary = false }
+  }
+}
+
+for (const [what, change] of Object.entries(CHANGES)) {
+  test(`a worker runs jobs whatever the application has set: ${what}`, async () => {
+    const jobs = await enqueueMany(db.client, 'a', [1, 2], { maxAttempts: 1 })
+    const own = worker({ timeout: 5000 })
+      .handle('a', async (job) => {
+        await job.step('one', () => 5)
+        assert.deepEqual(await job.inputs(), [])
+        if (job.payload === 2) throw new Error('two')
+      })
+    const undo = change()
+    const events = await own.drain().finally(undo)
+    assert.deepEqual(events.filter(({ kind }) => /completed|failed/.test(kind)).map(({ kind }) => kind).sort(),
+        ['completed', 'failed'])
+    assert.deepEqual(await Promise.all(jobs.map(db.state)), ['completed', 'dead'])
+  })
+}
