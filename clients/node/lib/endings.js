@@ -142,4 +142,9 @@ function nameOf (error) {
   try { return String(error?.name) } catch { return 'another error' }
 }
 
-module.exports = { BARE, Ending, isBare, readable, returned, stopped, threw }
+// The message of an error that was raised by reading another one.
+function saidBy (error) {
+  try { return String(error?.message ?? error) } catch { return 'its error has no text' }
+}
+
+module.exports = { BARE, Ending, isBare, readable, returned, saidBy, stopped, threw }

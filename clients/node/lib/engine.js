@@ -17,7 +17,7 @@ const { Batch } = require('./batch')
 const { Claimer } = require('./claimer')
 const { UnknownCodec } = require('./codec')
 const { GATHER } = require('./control')
-const { BARE, Ending, isBare, readable, returned, stopped, threw } = require('./endings')
+const { BARE, Ending, isBare, readable, returned, saidBy, stopped, threw } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 const { AlreadyDone, Snooze, Stopped } = require('./outcomes')
 const { isOff, traced } = require('./tracing')
@@ -123,7 +123,7 @@ class Engine extends Claimer {
         held.job.check()
       } catch (thrown) {
         if (!(thrown instanceof UnknownCodec || thrown instanceof Stopped)) this.tell('started', held.job)
-        this.end(held, this.threw(held.job, readable(thrown)))
+        this.end(held, this.failures([held.job], thrown)[0])
       }
     }
     return group.filter((held) => this.isHeld(held))
@@ -160,12 +160,7 @@ class Engine extends Claimer {
         endings.push(isBare(job, result) ? BARE : await this.ending(job, result))
       }
     } catch (thrown) {
-      const jobs = group.map(({ job }) => job)
-      const error = readable(thrown)
-      const failure = jobs.length > 1 && isLossOf(jobs, error) ? new Snooze() : error
-      const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
-      const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
-      endings = jobs.map((job) => this.threw(job, ofJob(job)))
+      endings = this.failures(group.map(({ job }) => job), thrown)
     }
     for (let n = 0; n < group.length; n++) this.end(group[n], endings[n])
     this.goOn()
@@ -180,9 +175,24 @@ class Engine extends Claimer {
   // Returns how the attempt ends, from what its handler has returned.
   async ending (job, result) {
     try {
-      return result instanceof Error ? this.threw(job, readable(result)) : await returned(job, result, this.log)
+      return result instanceof Error ? this.failures([job], result)[0] : await returned(job, result, this.log)
     } catch (error) { // such as a result that is not JSON
-      return this.threw(job, readable(error))
+      return this.failures([job], error)[0]
+    }
+  }
+
+  // Returns how attempts end whose handler has thrown this. It may be a value that changes while it is read, or whose
+  // fields make no end: then the attempts fail with an error that says so.
+  failures (jobs, thrown) {
+    try {
+      const error = readable(thrown)
+      const failure = jobs.length > 1 && isLossOf(jobs, error) ? new Snooze() : error
+      const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
+      const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
+      return jobs.map((job) => this.threw(job, ofJob(job)))
+    } catch (failure) {
+      const error = new Error(`what the handler has thrown cannot be used: ${saidBy(failure)}`)
+      return jobs.map((job) => this.threw(job, error))
     }
   }
 

@@ -11,7 +11,7 @@ const os = require('node:os')
 const path = require('node:path')
 const { test } = require('node:test')
 const { defaults, types } = require('pg')
-const { Worker, enqueue, enqueueMany } = require('..')
+const { RetryIn, Snooze, Worker, enqueue, enqueueMany } = require('..')
 const { Gone, Link, Pool } = require('../lib/connection')
 const testing = require('../lib/testing')
 const { database, quiet, until } = require('./support')
@@ -60,17 +60,25 @@ test('middleware wraps handlers, but no handlers of batches', async () => {
   assert.deepEqual(await db.one('SELECT result FROM queue.job($1)', [job]), { outer: parent })
 })
 
-test('any thrown value fails its attempt', async () => {
+test('any thrown value fails its attempt', async (t) => {
+  t.mock.method(console, 'error', () => {}) // the log of a worker without a logger
+  const round = {}
+  round.round = round
+  let reads = 0
+  const changing = { get stack () { if (reads++) throw new Error('second'); return 'x' } }
   const odd = [undefined, null, 7, 'text', Symbol('odd'), Object.create(null),
       new AggregateError([new Error('one')], 'several'),
     { code: '42P01' }, new DOMException('gone', 'AbortError'),
     new Proxy({}, { get () { throw new Error('odd') } }), new Proxy({}, { getPrototypeOf () { throw null } }),
-    { get name () { throw new Error('odd') } }]
+    { get name () { throw new Error('odd') } }, { stack: 10n }, Object.assign(new Error('round'), { stack: round }),
+    Object.assign(new RetryIn(5), { delay: {} }), Object.assign(new Snooze(5), { delay: NaN }), changing]
   const jobs = []
   for (const n of odd.keys()) jobs.push(await enqueue(db.client, 'a', { n }, { maxAttempts: 1 }))
-  await worker().handle('a', (job) => { throw odd[job.payload.n] }).drain()
+  await new Worker(db.config, { trace: true }).handle('a', (job) => { throw odd[job.payload.n] }).drain()
   const states = await Promise.all(jobs.map(db.state))
   assert.deepEqual(states, odd.map(() => 'dead'))
+  const error = await db.one('SELECT error FROM queue.job($1)', [jobs.at(-2)])
+  assert.match(error, /cannot be used: delay is a number of milliseconds, or a text .*, not NaN/)
 })
 
 test('a result whose then cannot be read fails its job', async () => {
