@@ -15,7 +15,7 @@ const { Gone } = require('./connection')
 const { Ending } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 const { RETRY_PAUSE } = require('./held')
-const { LOGGER } = require('./logger')
+const { LOGGER, guarded } = require('./logger')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
 const LATE = 1000 // If a timer is later than this, the event loop was blocked.
@@ -26,7 +26,7 @@ const REPORT = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1
 // The part of a run of a worker that sends heartbeats and ends.
 class Control {
   constructor (worker, watch) {
-    Object.assign(this, { worker, watch, options: worker.options, log: worker.options.logger })
+    Object.assign(this, { worker, watch, options: worker.options, log: guarded(worker.options.logger) })
     this.held = new Map() // attempt's id -> the attempt, while its handler has not ended
     this.ended = new Map() // attempt's id -> the attempt, until its end is answered, unless a claim carries that
     this.completed = [] // attempts whose completions the next claim carries
@@ -219,7 +219,7 @@ class Control {
   // Events.
 
   // Returns whether a listener or the log wants to know of each end. Listeners may be added while the worker runs.
-  isObserved () { return this.watch || this.log !== LOGGER || this.worker.listenerCount('completed') > 0 }
+  isObserved () { return this.watch || this.options.logger !== LOGGER || this.worker.listenerCount('completed') > 0 }
 
   // Reports that the server has answered: this attempt has ended, or its lease was lost.
   settle ({ job, ending, milliseconds }, kind = ending.event) {

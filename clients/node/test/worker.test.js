@@ -81,6 +81,16 @@ test('any thrown value fails its attempt', async (t) => {
   assert.match(error, /cannot be used: delay is a number of milliseconds, or a text .*, not NaN/)
 })
 
+for (const [how, fail] of [['throws', () => { throw new Error('log') }],
+  ['rejects', async () => { throw new Error('log') }]]) {
+  test(`a logger that ${how} lets the attempt end`, async () => {
+    const job = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+    const logger = { debug: fail, info: fail, warn: fail, error: fail }
+    await worker({ logger }).handle('a', () => { throw new Error('x') }).drain()
+    assert.equal(await db.one('SELECT error FROM queue.job($1)', [job]), 'Error: x')
+  })
+}
+
 test('a result whose then cannot be read fails its job', async () => {
   const job = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
   await worker().handle('a', () => ({ get then () { throw new Error('odd') } })).drain()
