@@ -9,10 +9,11 @@
 // alone. Invariant: between two calls for faulty parts there is one for the attempts without a known fault, if that is
 // due.
 
+const { AsyncResource } = require('node:async_hooks')
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
 const { Gone } = require('./connection')
-const { Ending } = require('./endings')
+const { Ending, saidBy } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 const { RETRY_PAUSE } = require('./held')
 const { LOGGER, guarded } = require('./logger')
@@ -233,9 +234,12 @@ class Control {
     const event = { kind, ...job?.toJSON(), ...more }
     this.watch?.(event)
     try {
-      this.worker.emit(kind, event)
-    } catch (error) {
-      this.log.error({ stack: error.stack }, `a listener has failed: ${error.message}`)
+      // No job sees what a listener sets with `enterWith`, nor does the caller of the worker.
+      new AsyncResource('pg_queue.event').runInAsyncScope(this.worker.emit, this.worker, kind, event)
+    } catch (thrown) {
+      let stack
+      try { stack = thrown?.stack } catch {} // any value can be thrown, even one that cannot be read
+      this.log.error({ stack }, `a listener has failed: ${saidBy(thrown)}`)
     }
   }
 }

@@ -142,9 +142,9 @@ function nameOf (error) {
   try { return String(error?.name) } catch { return 'another error' }
 }
 
-// The message of an error that was raised by reading another one.
+// The message of any thrown value, also of one that cannot be read.
 function saidBy (error) {
-  try { return String(error?.message ?? error) } catch { return 'its error has no text' }
+  try { return String(error?.message ?? error) } catch { return 'an error without a text' }
 }
 
 module.exports = { BARE, Ending, isBare, readable, returned, saidBy, stopped, threw }

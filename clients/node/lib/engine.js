@@ -59,7 +59,10 @@ class Engine extends Claimer {
     }
   }
 
-  start () {
+  // Starts as many ready jobs as there are slots for.
+  start () { this.context.runInAsyncScope(this.startReady, this) }
+
+  startReady () {
     this.isTraced = !isOff() // the application may set a provider of spans while the worker runs
     const free = this.options.concurrency - this.running()
     if (this.ready.length > free && this.isWary()) {
@@ -168,7 +171,7 @@ class Engine extends Claimer {
 
   // Starts what can run now that handlers have ended.
   goOn () {
-    this.context.runInAsyncScope(this.start, this)
+    this.start()
     if (this.room(this.held.size) > 0) this.changed.set()
   }
 

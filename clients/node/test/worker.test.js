@@ -108,6 +108,32 @@ test('values that a handler sets with enterWith stay in its job', async () => {
   assert.deepEqual(seen, ['worker', 'worker', 'worker', 'worker'])
 })
 
+test('values that a listener sets with enterWith stay in it', async () => {
+  const [tenant, seen] = [new AsyncLocalStorage(), []]
+  await enqueueMany(db.client, 'a', [1, 2, 3, 4])
+  const own = worker({ concurrency: 1 }).handle('a', ({ payload }) => {
+    seen.push(tenant.getStore())
+    return payload % 2 ? undefined : Promise.resolve()
+  })
+  for (const kind of ['connected', 'started', 'completed']) own.on(kind, () => tenant.enterWith(kind))
+  await tenant.run('worker', async () => {
+    await own.drain()
+    seen.push(tenant.getStore())
+  })
+  assert.deepEqual(seen, Array(5).fill('worker'))
+})
+
+test('whatever a listener throws, the job ends', async () => {
+  const changing = { get message () { throw new Error('odd') } }
+  const job = await enqueue(db.client, 'a')
+  const own = worker().handle('a', () => {})
+  for (const [kind, odd] of [['connected', null], ['started', undefined], ['completed', changing]]) {
+    own.on(kind, () => { throw odd })
+  }
+  await own.drain()
+  assert.equal(await db.state(job), 'completed')
+})
+
 test('a listener hears of jobs that end after it was set', async () => {
   const heard = []
   const jobs = await enqueueMany(db.client, 'a', [1, 2])
