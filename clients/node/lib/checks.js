@@ -73,7 +73,18 @@ function json (value, kind) {
     const advice = value instanceof Map ? 'Object.fromEntries(map)' : '[...set]'
     throw new TypeError(`a ${kind} cannot be a ${value.constructor.name}: give ${advice}`)
   }
+  if (isIterator(value)) {
+    const advice = kind === 'payload' ? 'give [...iterator]' : 'a handler is no function* and no async function*'
+    throw new TypeError(`a ${kind} cannot be an iterator: ${advice}`)
+  }
   return value
+}
+
+// Returns whether a value is an iterator, such as a generator function returns, without fields of its own.
+function isIterator (value) {
+  return typeof value === 'object' && value !== null && typeof value.next === 'function' &&
+    typeof (value[Symbol.iterator] ?? value[Symbol.asyncIterator]) === 'function' &&
+    typeof value.toJSON !== 'function' && !Object.keys(value).length
 }
 
 let hasWarned = false

@@ -38,6 +38,7 @@ const MISTAKES = [
   [() => enqueue(client, 'a', Symbol('a')), /a payload cannot be symbol/],
   [() => enqueue(client, 'a', new Map([['to', 'a']])), /a payload cannot be a Map: give Object.fromEntries\(map\)/],
   [() => enqueue(client, 'a', new Set([1])), /a payload cannot be a Set: give \[\.\.\.set\]/],
+  [() => enqueue(client, 'a', [1].values()), /a payload cannot be an iterator: give \[\.\.\.iterator\]/],
   [() => enqueueMany(client, 'a', [{}, undefined]), /a payload cannot be undefined/],
   [() => enqueueMany(client, 'a', { a: 1 }), /payloads is an array of payloads, not of type Object/],
   [() => enqueueMany(client, 'a', 'abc'), /payloads is an array of payloads, not the text 'abc'/],
@@ -129,6 +130,9 @@ const HANDLERS = [
   [() => { throw new Snooze(NaN) }, LENGTH],
   [() => () => {}, /a result cannot be function: return nothing, or null/],
   [() => new Map(), /a result cannot be a Map/],
+  [function * () { yield 1 }, /a result cannot be an iterator: a handler is no function\* and no async function\*/],
+  [async function * () { yield 1 }, /a result cannot be an iterator/],
+  [() => [1].values(), /a result cannot be an iterator/],
   [() => { throw { code: 42 } }, /^\{ code: 42 \}$/], // eslint-disable-line no-throw-literal
   [() => { throw new AggregateError([new Error('one'), new Error('two')]) }, /^AggregateError: Error: one: Error: two$/]
 ]
