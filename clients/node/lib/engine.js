@@ -157,7 +157,8 @@ class Engine extends Claimer {
   async runOn (group, promise) {
     let endings = []
     try {
-      const results = resultsOf(group, await promise)
+      const result = await promise
+      const results = group[0].route.size ? await resultsOf(group.length, result) : [result]
       for (let n = 0; n < group.length; n++) {
         const [job, result] = [group[n].job, results[n]]
         endings.push(isBare(job, result) ? BARE : await this.ending(job, result))
@@ -176,8 +177,9 @@ class Engine extends Claimer {
   }
 
   // Returns how the attempt ends, from what its handler has returned.
-  async ending (job, result) {
+  async ending (job, promise) {
     try {
+      const result = await promise
       return result instanceof Error ? this.failures([job], result)[0] : await returned(job, result, this.log)
     } catch (error) { // such as a result that is not JSON
       return this.failures([job], error)[0]
@@ -306,11 +308,15 @@ class Engine extends Claimer {
   }
 }
 
-// Returns a handler's result for each of its jobs.
-function resultsOf ({ length, 0: { route: { size } } }, result) {
-  if (!size) return [result]
+// Returns what a handler of batches has returned for each of its jobs, as promises, none of which is pending. The
+// handler may have returned promises itself. They all have to end: none works on when its job runs again.
+async function resultsOf (length, result) {
   if (result === undefined || result === null) return []
-  if (Array.isArray(result) && result.length === length) return result
+  if (Array.isArray(result)) {
+    const results = result.map((one) => Promise.resolve(one))
+    await Promise.allSettled(results)
+    if (results.length === length) return results
+  }
   throw new TypeError(`a handler of ${length} jobs must return ${length} results or none`)
 }
 

@@ -154,6 +154,28 @@ test('a transaction of a batch that is not awaited fails the attempts', async ()
   assert.match(await db.one('SELECT error FROM queue.job($1)', [id]), /had ended: await it/)
 })
 
+test('a batch may return promises, and one that rejects fails its job alone', async () => {
+  const ids = await enqueueMany(db.client, 'a', [1, 2, 3], { maxAttempts: 1 })
+  let hasEnded = false
+  const result = async ({ payload }) => {
+    await new Promise((resolve) => setTimeout(resolve, 100 / payload))
+    if (payload === 2) throw new Error('two')
+    if (payload === 1) hasEnded = true
+    return payload
+  }
+  await new Worker(db.config, { logger: quiet }).handleBatch('a', 3, ({ jobs }) => jobs.map(result)).drain()
+  const { rows } = await db.client.query('SELECT j.* FROM unnest($1::bigint[]) AS id, queue.job(id) AS j', [ids])
+  assert.deepEqual(rows.map(({ result, error }) => [result, error]), [[1, null], [null, 'Error: two'], [3, null]])
+  assert.ok(hasEnded)
+})
+
+test('a batch that returns too many promises fails', async () => {
+  const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+  const handler = () => [Promise.reject(new Error('one')), Promise.reject(new Error('two'))]
+  await new Worker(db.config, { logger: quiet }).handleBatch('a', 3, handler).drain()
+  assert.match(await db.one('SELECT error FROM queue.job($1)', [id]), /must return 1 results or none/)
+})
+
 test('a completion on another connection counts if it commits', async () => {
   for (const [verb, expected, kind] of [['ROLLBACK', 'dead', 'failed'], ['COMMIT', 'completed', 'completed']]) {
     const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
