@@ -46,6 +46,12 @@ function milliseconds (value, name) {
   return typeof value === 'number' && value >= 0 ? value : refuse(name, 'a number of milliseconds', value)
 }
 
+// An interval of the server holds no longer time.
+function finite (value, name) {
+  if (milliseconds(value, name) <= Number.MAX_SAFE_INTEGER) return value
+  return refuse(name, `at most ${Number.MAX_SAFE_INTEGER} milliseconds`, value)
+}
+
 const some = (value, name) => milliseconds(value, name) || refuse(name, 'a number of milliseconds above 0', value)
 
 // Returns the text of an interval for Postgres. A number is milliseconds.
@@ -110,5 +116,5 @@ function only (object, known, what) {
   if (unknown !== undefined) throw new TypeError(`${what} ${unknown}; it has ${known.join(', ')}`)
 }
 
-module.exports = { array, boolean, client, id, ids, integer, interval, json, key, kindOf, milliseconds, only, refuse,
-    some, text, time, warnOfText }
+module.exports = { array, boolean, client, finite, id, ids, integer, interval, json, key, kindOf, milliseconds, only,
+    refuse, some, text, time, warnOfText }

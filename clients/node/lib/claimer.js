@@ -18,8 +18,8 @@ const { CannotStart, ask, refusal } = require('./ready')
 
 const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker does not have its codec or key.
 const MAX_UNKNOWN = 1000 // How many different codecs and keys the log names.
-// The SQLSTATEs for a missing queue, stage, extension or privilege.
-const REFUSALS = ['42704', '3F000', '42883', '42501', '22023']
+// The SQLSTATEs for a missing queue, stage, extension or privilege, and for an option that the server cannot take.
+const REFUSALS = ['42704', '3F000', '42883', '42501', '22023', '22007', '22008', '22015']
 
 // How the server says that the process with the last attempt may have died.
 const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']

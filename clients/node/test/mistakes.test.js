@@ -95,6 +95,13 @@ const MISTAKES = [
   [() => made().handle('a', () => {}, { timeout: 0 }), /timeout is a number of milliseconds above 0, not 0/],
   [() => worker({ timeout: '1 min' }), /timeout is a number of milliseconds, not /],
   [() => worker({ lease: {} }), LENGTH],
+  [() => worker({ lease: ' Infinity' }), /lease is a finite length of time, not the text ' Infinity'/],
+  [() => worker({ lease: Infinity }), LENGTH],
+  [() => worker({ lease: -1 }), /lease is a number of milliseconds, not -1/],
+  [() => worker({ wait: Infinity }), /wait is at most 9007199254740991 milliseconds, not Infinity/],
+  [() => worker({ linger: 1e300 }), /linger is at most 9007199254740991 milliseconds, not 1e\+300/],
+  [() => worker({ disconnect: Infinity }), /disconnect is at most 9007199254740991 milliseconds, not Infinity/],
+  [() => worker({ stallTimeout: Infinity }), /stallTimeout is at most 9007199254740991 milliseconds, not Infinity/],
   [() => worker().handle({ queue: 'a', stage: ['a'] }, () => {}), /stage is a text, not an array/],
   [() => worker({ disconnect: '10 s' }), /disconnect is a number of milliseconds, not the text '10 s'/],
   [() => worker({ onUnknown: 'drop' }), /onUnknown is 'release' or 'fail', not the text 'drop'/],
@@ -152,6 +159,24 @@ test('a transaction of a batch that is not awaited fails the attempts', async ()
   const handler = async (batch) => { batch.transaction((client) => client.query('SELECT pg_sleep(0.3)')) }
   await new Worker(db.config, { logger: quiet }).handleBatch('a', 3, handler).drain()
   assert.match(await db.one('SELECT error FROM queue.job($1)', [id]), /had ended: await it/)
+})
+
+test('a worker does not start with a lease that the server cannot take', async () => {
+  for (const lease of ['gibberish', '1e300 hours', '-5 minutes']) {
+    await assert.rejects(new Worker(db.config, { logger: quiet, lease }).handle('a', () => {}).drain(),
+        /the worker cannot start/)
+  }
+})
+
+test('the server takes the longest wait', async () => {
+  const id = await enqueue(db.client, 'a')
+  const said = []
+  const logger = { ...quiet, error: (_, text) => said.push(text) }
+  const own = new Worker(db.config, { logger, wait: Number.MAX_SAFE_INTEGER, concurrency: 1 })
+  own.handle('a', () => {}).on('completed', () => setImmediate(() => own.stop())) // the next claim sleeps
+  await own.serve()
+  assert.equal(await db.one('SELECT state FROM queue.job($1)', [id]), 'completed')
+  assert.deepEqual(said, [])
 })
 
 test('a batch may return promises, and one that rejects fails its job alone', async () => {
