@@ -46,6 +46,12 @@ function milliseconds (value, name) {
   return typeof value === 'number' && value >= 0 ? value : refuse(name, 'a number of milliseconds', value)
 }
 
+// An interval of the server holds no longer time.
+function finite (value, name) {
+  if (milliseconds(value, name) <= Number.MAX_SAFE_INTEGER) return value
+  return refuse(name, `at most ${Number.MAX_SAFE_INTEGER} milliseconds`, value)
+}
+
 const some = (value, name) => milliseconds(value, name) || refuse(name, 'a number of milliseconds above 0', value)
 
 // Returns the text of an interval for Postgres. A number is milliseconds.
@@ -73,7 +79,18 @@ function json (value, kind) {
     const advice = value instanceof Map ? 'Object.fromEntries(map)' : '[...set]'
     throw new TypeError(`a ${kind} cannot be a ${value.constructor.name}: give ${advice}`)
   }
+  if (isIterator(value)) {
+    const advice = kind === 'payload' ? 'give [...iterator]' : 'a handler is no function* and no async function*'
+    throw new TypeError(`a ${kind} cannot be an iterator: ${advice}`)
+  }
   return value
+}
+
+// Returns whether a value is an iterator, such as a generator function returns, without fields of its own.
+function isIterator (value) {
+  return typeof value === 'object' && value !== null && typeof value.next === 'function' &&
+    typeof (value[Symbol.iterator] ?? value[Symbol.asyncIterator]) === 'function' &&
+    typeof value.toJSON !== 'function' && !Object.keys(value).length
 }
 
 let hasWarned = false
@@ -99,5 +116,5 @@ function only (object, known, what) {
   if (unknown !== undefined) throw new TypeError(`${what} ${unknown}; it has ${known.join(', ')}`)
 }
 
-module.exports = { array, boolean, client, id, ids, integer, interval, json, key, kindOf, milliseconds, only, refuse,
-    some, text, time, warnOfText }
+module.exports = { array, boolean, client, finite, id, ids, integer, interval, json, key, kindOf, milliseconds, only,
+    refuse, some, text, time, warnOfText }

@@ -4,7 +4,6 @@
 // Its claims carry completions, so that a busy worker needs one transaction for both. They name the queues and stages
 // that have a handler, so that the worker gets no other jobs.
 
-const { types } = require('pg')
 const { Backoff, lineOf } = require('./backoff')
 const { interval } = require('./checks')
 const { PLAIN } = require('./codec')
@@ -19,8 +18,8 @@ const { CannotStart, ask, refusal } = require('./ready')
 
 const UNKNOWN_PAUSE = 30000 // For how long a job is released if this worker does not have its codec or key.
 const MAX_UNKNOWN = 1000 // How many different codecs and keys the log names.
-// The SQLSTATEs for a missing queue, stage, extension or privilege.
-const REFUSALS = ['42704', '3F000', '42883', '42501', '22023']
+// The SQLSTATEs for a missing queue, stage, extension or privilege, and for an option that the server cannot take.
+const REFUSALS = ['42704', '3F000', '42883', '42501', '22023', '22007', '22008', '22015']
 
 // How the server says that the process with the last attempt may have died.
 const TIMED_OUT = ['the lease expired', 'the connection of the worker ended']
@@ -32,9 +31,7 @@ const CLAIM = `
     worker => $8::text, disconnect => $9::text::interval`
 
 const [JOB_ID, HEADERS, LEASE] = [1, 5, 14] // the places of some columns in a row
-// Rows are arrays, in which numbers are read: it takes less than objects, and parsers of the application do not count.
-const NUMBERS = [types.builtins.INT4, types.builtins.FLOAT8]
-const ROWS = { rowMode: 'array', types: { getTypeParser: (type) => NUMBERS.includes(type) ? Number : String } }
+const ROWS = { rowMode: 'array' } // it takes less than objects
 
 // The part of a run of a worker that claims.
 class Claimer extends Control {

@@ -6,7 +6,7 @@
 // connections open but no longer answers. Statements of handlers have no time limit.
 
 const net = require('node:net')
-const { Client } = require('pg')
+const { Client, types } = require('pg')
 const { Gone, NoConnection, lineOf } = require('./backoff')
 const { version } = require('../package.json')
 
@@ -23,11 +23,28 @@ const DEFAULTS = {
   application_name: `pg_queue worker node/${version}`
 }
 
+// How the answers to the package's own statements are read. The application's parsers do not count.
+const { BOOL, FLOAT8, INT4 } = types.builtins
+const PARSERS = new Map([[BOOL, (text) => text === 't'], [FLOAT8, Number], [INT4, Number]])
+const TYPES = { getTypeParser: (type) => PARSERS.get(type) ?? String }
+
 // The host has become a standby, or is shutting down.
 const GONE = new Set(['25006', '57P01', '57P02', '57P03'])
 
 // Only errors of the server leave a connection usable.
 const isGone = (error) => error.severity === undefined || error.severity === 'FATAL' || GONE.has(error.code)
+
+// Runs a statement of the package itself, as pg takes it. The answer comes as text, even if the application has asked
+// for binary answers: pg has no such option for a single statement.
+function ownQuery (client, query, values) {
+  const { binary } = client
+  client.binary = false
+  try {
+    return client.query({ ...(typeof query === 'string' ? { text: query } : query), types: TYPES }, values)
+  } finally {
+    client.binary = binary
+  }
+}
 
 // Connects to the first of the hosts that accepts writes.
 async function connect (hosts) {
@@ -39,7 +56,7 @@ async function connect (hosts) {
     try {
       await client.connect()
       if (hosts.length > 1) {
-        const { rows: [row] } = await client.query('SELECT pg_is_in_recovery() AS is_standby')
+        const { rows: [row] } = await ownQuery(client, 'SELECT pg_is_in_recovery() AS is_standby')
         if (row.is_standby) throw new Error('the server is a standby')
       }
       return client
@@ -135,7 +152,7 @@ class Link {
       this.client = client
       this.onConnect?.(client)
     }
-    return (await this.client.query(query, values)).rows
+    return (await ownQuery(this.client, query, values)).rows
   }
 
   // Gives the connection up: the running statement fails with `Gone`, and the next one connects anew.
@@ -282,4 +299,4 @@ class Pool {
   }
 }
 
-module.exports = { Gone, Link, NoConnection, Pool, SILENCE, checkOpen, isGone }
+module.exports = { Gone, Link, NoConnection, Pool, SILENCE, checkOpen, isGone, ownQuery }

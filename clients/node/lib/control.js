@@ -9,13 +9,14 @@
 // alone. Invariant: between two calls for faulty parts there is one for the attempts without a known fault, if that is
 // due.
 
+const { AsyncResource } = require('node:async_hooks')
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
 const { Gone } = require('./connection')
-const { Ending } = require('./endings')
+const { Ending, saidBy } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 const { RETRY_PAUSE } = require('./held')
-const { LOGGER } = require('./logger')
+const { LOGGER, guarded } = require('./logger')
 
 const GATHER = 20 // How long a completion waits for a claim to carry it, in milliseconds as all times here.
 const LATE = 1000 // If a timer is later than this, the event loop was blocked.
@@ -26,7 +27,7 @@ const REPORT = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1
 // The part of a run of a worker that sends heartbeats and ends.
 class Control {
   constructor (worker, watch) {
-    Object.assign(this, { worker, watch, options: worker.options, log: worker.options.logger })
+    Object.assign(this, { worker, watch, options: worker.options, log: guarded(worker.options.logger) })
     this.held = new Map() // attempt's id -> the attempt, while its handler has not ended
     this.ended = new Map() // attempt's id -> the attempt, until its end is answered, unless a claim carries that
     this.completed = [] // attempts whose completions the next claim carries
@@ -219,7 +220,7 @@ class Control {
   // Events.
 
   // Returns whether a listener or the log wants to know of each end. Listeners may be added while the worker runs.
-  isObserved () { return this.watch || this.log !== LOGGER || this.worker.listenerCount('completed') > 0 }
+  isObserved () { return this.watch || this.options.logger !== LOGGER || this.worker.listenerCount('completed') > 0 }
 
   // Reports that the server has answered: this attempt has ended, or its lease was lost.
   settle ({ job, ending, milliseconds }, kind = ending.event) {
@@ -233,9 +234,12 @@ class Control {
     const event = { kind, ...job?.toJSON(), ...more }
     this.watch?.(event)
     try {
-      this.worker.emit(kind, event)
-    } catch (error) {
-      this.log.error({ stack: error.stack }, `a listener has failed: ${error.message}`)
+      // No job sees what a listener sets with `enterWith`, nor does the caller of the worker.
+      new AsyncResource('pg_queue.event').runInAsyncScope(this.worker.emit, this.worker, kind, event)
+    } catch (thrown) {
+      let stack
+      try { stack = thrown?.stack } catch {} // any value can be thrown, even one that cannot be read
+      this.log.error({ stack }, `a listener has failed: ${saidBy(thrown)}`)
     }
   }
 }

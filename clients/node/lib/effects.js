@@ -13,7 +13,7 @@
 
 const { setTimeout: sleep } = require('node:timers/promises')
 const { Backoff, lineOf } = require('./backoff')
-const { Gone, Pool, isGone } = require('./connection')
+const { Gone, Pool, isGone, ownQuery } = require('./connection')
 const { AlreadyDone, Stopped } = require('./outcomes')
 
 const ONCE = 'SELECT id::float8 AS id FROM queue.once_many($1::bigint[]) AS id'
@@ -32,7 +32,7 @@ class Effects {
   // Throws if this can never be a server for effects. It may be one that cannot be reached now.
   async check () {
     try {
-      await this.#pool.use((client) => client.query(ONCE, [[]]), null, { patience: 0 })
+      await this.#pool.use((client) => ownQuery(client, ONCE, [[]]), null, { patience: 0 })
     } catch (error) {
       if (!MISSING.includes(error.code)) return
       const hint = 'run bridge/primary.sql there, and SELECT queue_bridge.grant(role)'
@@ -75,7 +75,7 @@ class Effects {
       try {
         const done = await this.#pool.use(async (client) => {
           await client.query('BEGIN')
-          const { rows } = await client.query(ONCE, [jobs.map(({ jobId }) => jobId)])
+          const { rows } = await ownQuery(client, ONCE, [jobs.map(({ jobId }) => jobId)])
           const mine = new Set(rows.map(({ id }) => id))
           hasBegun = true
           const done = jobs.map(({ jobId }) => jobId).filter((jobId) => !mine.has(jobId))

@@ -47,7 +47,9 @@ async function returned (job, result, log) {
     if (result !== undefined && result !== null && result !== job.returned) {
       log.warn(job.toJSON(), 'a handler has ended its job and returned a result, which is not kept')
     }
-    return new Ending('none')
+    // The server knows whether the handler's own call has committed. If so, it answers that this end comes too late.
+    const isUnsure = job.ownEnd && !job.committed
+    return isUnsure ? Object.assign(new Ending(...job.ownEnd), { isDoubtful: true }) : new Ending('none')
   }
   if (result instanceof Advance) {
     const payload = await job.stored(result.payload, 'payload')
@@ -74,7 +76,7 @@ function stopped (job) {
 // Returns the end of an attempt whose handler has thrown this.
 function threw (job, error, { log, trace }) {
   job.open?.catch(() => {}) // nobody awaits it any more; what the server answers for the attempt counts
-  if (job.isDone || job.committed) {
+  if ((job.isDone && !job.ownEnd) || job.committed) {
     const text = `a job has ended, and its handler has failed since: ${textOf(error)}`
     log.warn({ ...job.toJSON(), stack: error?.stack }, text)
     return new Ending('none')
@@ -140,4 +142,9 @@ function nameOf (error) {
   try { return String(error?.name) } catch { return 'another error' }
 }
 
-module.exports = { BARE, Ending, isBare, readable, returned, stopped, threw }
+// The message of any thrown value, also of one that cannot be read.
+function saidBy (error) {
+  try { return String(error?.message ?? error) } catch { return 'an error without a text' }
+}
+
+module.exports = { BARE, Ending, isBare, readable, returned, saidBy, stopped, threw }

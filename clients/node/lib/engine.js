@@ -17,7 +17,7 @@ const { Batch } = require('./batch')
 const { Claimer } = require('./claimer')
 const { UnknownCodec } = require('./codec')
 const { GATHER } = require('./control')
-const { BARE, Ending, isBare, readable, returned, stopped, threw } = require('./endings')
+const { BARE, Ending, isBare, readable, returned, saidBy, stopped, threw } = require('./endings')
 const { Flag, LONGEST } = require('./flag')
 const { AlreadyDone, Snooze, Stopped } = require('./outcomes')
 const { isOff, traced } = require('./tracing')
@@ -59,7 +59,10 @@ class Engine extends Claimer {
     }
   }
 
-  start () {
+  // Starts as many ready jobs as there are slots for.
+  start () { this.context.runInAsyncScope(this.startReady, this) }
+
+  startReady () {
     this.isTraced = !isOff() // the application may set a provider of spans while the worker runs
     const free = this.options.concurrency - this.running()
     if (this.ready.length > free && this.isWary()) {
@@ -123,7 +126,7 @@ class Engine extends Claimer {
         held.job.check()
       } catch (thrown) {
         if (!(thrown instanceof UnknownCodec || thrown instanceof Stopped)) this.tell('started', held.job)
-        this.end(held, this.threw(held.job, readable(thrown)))
+        this.end(held, this.failures([held.job], thrown)[0])
       }
     }
     return group.filter((held) => this.isHeld(held))
@@ -154,18 +157,14 @@ class Engine extends Claimer {
   async runOn (group, promise) {
     let endings = []
     try {
-      const results = resultsOf(group, await promise)
+      const result = await promise
+      const results = group[0].route.size ? await resultsOf(group.length, result) : [result]
       for (let n = 0; n < group.length; n++) {
         const [job, result] = [group[n].job, results[n]]
         endings.push(isBare(job, result) ? BARE : await this.ending(job, result))
       }
     } catch (thrown) {
-      const jobs = group.map(({ job }) => job)
-      const error = readable(thrown)
-      const failure = jobs.length > 1 && isLossOf(jobs, error) ? new Snooze() : error
-      const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
-      const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
-      endings = jobs.map((job) => this.threw(job, ofJob(job)))
+      endings = this.failures(group.map(({ job }) => job), thrown)
     }
     for (let n = 0; n < group.length; n++) this.end(group[n], endings[n])
     this.goOn()
@@ -173,16 +172,32 @@ class Engine extends Claimer {
 
   // Starts what can run now that handlers have ended.
   goOn () {
-    this.context.runInAsyncScope(this.start, this)
+    this.start()
     if (this.room(this.held.size) > 0) this.changed.set()
   }
 
   // Returns how the attempt ends, from what its handler has returned.
-  async ending (job, result) {
+  async ending (job, promise) {
     try {
-      return result instanceof Error ? this.threw(job, readable(result)) : await returned(job, result, this.log)
+      const result = await promise
+      return result instanceof Error ? this.failures([job], result)[0] : await returned(job, result, this.log)
     } catch (error) { // such as a result that is not JSON
-      return this.threw(job, readable(error))
+      return this.failures([job], error)[0]
+    }
+  }
+
+  // Returns how attempts end whose handler has thrown this. It may be a value that changes while it is read, or whose
+  // fields make no end: then the attempts fail with an error that says so.
+  failures (jobs, thrown) {
+    try {
+      const error = readable(thrown)
+      const failure = jobs.length > 1 && isLossOf(jobs, error) ? new Snooze() : error
+      const isMixed = jobs.length > 1 && failure instanceof AlreadyDone
+      const ofJob = ({ jobId }) => isMixed && !failure.jobIds.includes(jobId) ? new Snooze() : failure
+      return jobs.map((job) => this.threw(job, ofJob(job)))
+    } catch (failure) {
+      const error = new Error(`what the handler has thrown cannot be used: ${saidBy(failure)}`)
+      return jobs.map((job) => this.threw(job, error))
     }
   }
 
@@ -293,11 +308,15 @@ class Engine extends Claimer {
   }
 }
 
-// Returns a handler's result for each of its jobs.
-function resultsOf ({ length, 0: { route: { size } } }, result) {
-  if (!size) return [result]
+// Returns what a handler of batches has returned for each of its jobs, as promises, none of which is pending. The
+// handler may have returned promises itself. They all have to end: none works on when its job runs again.
+async function resultsOf (length, result) {
   if (result === undefined || result === null) return []
-  if (Array.isArray(result) && result.length === length) return result
+  if (Array.isArray(result)) {
+    const results = result.map((one) => Promise.resolve(one))
+    await Promise.allSettled(results)
+    if (results.length === length) return results
+  }
   throw new TypeError(`a handler of ${length} jobs must return ${length} results or none`)
 }
 

@@ -3,7 +3,7 @@
 
 const { array, interval, json: checked, time } = require('./checks')
 const { PLAIN, isEncoded } = require('./codec')
-const { checkOpen } = require('./connection')
+const { checkOpen, ownQuery } = require('./connection')
 const { parse, stringify } = require('./json')
 const { Stopped, json } = require('./outcomes')
 
@@ -79,7 +79,7 @@ class Job {
     const complete = async (client, result) => {
       checkOpen(client)
       this.returned = result
-      if (!this.ended) await this.complete(client, result)
+      if (!this.ended) await this.#complete(client, result)
     }
     try {
       const result = this.#shared.effects ? await this.#shared.effects.transaction([this], work, complete)
@@ -102,6 +102,7 @@ class Job {
     if (this.isOpen) throw new Error('a job.transaction of this job is open already: await it first')
     this.isOpen = true
     this.ended = false
+    this.ownEnd = null
   }
 
   leave (isDone) {
@@ -116,6 +117,11 @@ class Job {
 
   // Completes the job in the caller's own transaction.
   async complete (client, result) {
+    await this.#complete(client, result)
+    this.ownEnd = ['complete', this.result === null ? null : { result: this.result }]
+  }
+
+  async #complete (client, result) {
     this.result = await this.stored(result, 'result')
     const values = [this.id, json(this.result)]
     await client.query('SELECT queue.complete($1::bigint, $2::text::jsonb)', values)
@@ -124,19 +130,24 @@ class Job {
 
   // Moves the job to another stage, in the caller's own transaction.
   async advance (client, { stage = null, payload = null, delay = 0 } = {}) {
-    const values = [this.id, stage, json(await this.stored(payload, 'payload')), interval(delay)]
+    const [stored, after] = [await this.stored(payload, 'payload'), interval(delay)]
+    const values = [this.id, stage, json(stored), after]
     await client.query('SELECT queue.advance($1::bigint, $2::text, $3::text::jsonb, $4::text::interval)', values)
     this.ended = true
+    this.ownEnd = ['advance', { stage, payload: stored, delay: after }]
   }
 
   // Lets the job wait for other jobs, in the caller's own transaction, as `Suspend` does.
   async suspend (client, { after = null, upon = 'ended', progress = null, until = null } = {}) {
     const jobs = after && array(after, 'after', 'job ids')
-    const values = [this.id, jobs, upon, json(await this.stored(progress, 'progress'))]
+    const stored = await this.stored(progress, 'progress')
+    const values = [this.id, jobs, upon, json(stored)]
     if (until) values.push(time(until, 'until'))
     const last = until ? ', $5::text::timestamptz' : ''
     await client.query(`SELECT queue.suspend($1::bigint, $2::bigint[], $3::text, $4::text::jsonb${last})`, values)
     this.ended = true
+    const more = { progress: stored, ...(until && { until: time(until, 'until') }) }
+    this.ownEnd = ['suspend', { after: jobs && jobs.map(Number), upon, ...more }]
   }
 
   // Returns the result of `work(client)`, which runs once for all attempts. Its writes commit together with the note
@@ -158,7 +169,7 @@ class Job {
   #step (name, work, mayWait) {
     return this.#shared.pool.transaction(async (client) => {
       const found = 'SELECT s IS NOT NULL AS "isDone", s::text AS result FROM queue.step($1::bigint, $2::text) AS s'
-      const { rows: [{ isDone, result: known }] } = await client.query(found, [this.id, name])
+      const { rows: [{ isDone, result: known }] } = await ownQuery(client, found, [this.id, name])
       if (isDone) return this.#shared.codec.decode(parse(known), this.#context('step'))
       const result = await work(client)
       checkOpen(client)
@@ -173,7 +184,7 @@ class Job {
   async inputs () {
     const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error
       FROM queue.inputs($1::bigint)`
-    const { rows } = await this.#use((client) => client.query(text, [this.id]))
+    const { rows } = await this.#use((client) => ownQuery(client, text, [this.id]))
     return Promise.all(rows.map(async (row) => {
       const result = parse(row.result)
       const context = this.#context('result', row.queue)
@@ -226,6 +237,7 @@ class Job {
 Object.assign(Job.prototype, {
   unreadable: null, // why the job's JSON could not be read: then the attempt fails, and the worker goes on
   isDone: false, // `transaction` has committed this end; other transactions may have rolled back
+  ownEnd: null, // how the handler has ended the attempt by a call of its own, which a rollback may have undone
   isOpen: false, // a transaction is open
   open: null, // its promise
   inStep: 0, // how many steps run

@@ -3,7 +3,7 @@
 
 const { EventEmitter } = require('node:events')
 const os = require('node:os')
-const { boolean, integer, interval, kindOf, milliseconds, only, refuse, some, text } = require('./checks')
+const { boolean, finite, integer, interval, kindOf, milliseconds, only, refuse, some, text } = require('./checks')
 const { Engine } = require('./engine')
 const { LOGGER } = require('./logger')
 
@@ -15,15 +15,15 @@ const OPTIONS = {
   concurrency: (value, name) => integer(value, name, 1),
   prefetch: (value, name) => integer(value, name, 0),
   maxConnections: (value, name) => value === Infinity ? value : integer(value, name, 1),
-  wait: milliseconds,
-  linger: milliseconds,
+  wait: finite,
+  linger: finite,
   heartbeat: some,
   shutdownTimeout: milliseconds,
-  stallTimeout: some,
+  stallTimeout: (value, name) => finite(some(value, name), name),
   timeout: some,
-  lease: interval,
+  lease: checkLease,
   name: text,
-  disconnect: milliseconds,
+  disconnect: finite,
   trace: boolean,
   onUnknown: (value) => ['release', 'fail'].includes(value) || refuse('onUnknown', "'release' or 'fail'", value),
   codec: (value, name) => has(value, name, 'a codec', ['encode', 'decode']),
@@ -37,6 +37,13 @@ const KINDS = ['started', 'completed', 'advanced', 'suspended', 'failed', 'relea
 function has (value, name, what, methods) {
   if (methods.every((method) => typeof value?.[method] === 'function')) return
   refuse(name, `${what} with the methods ${methods.join(', ')}`, value)
+}
+
+// The server says of all other texts what is wrong with them.
+function checkLease (value, name) {
+  interval(value, name)
+  if (typeof value === 'number') finite(some(value, name), name)
+  if (/^\s*[+-]?\s*infinity\s*$/i.test(value)) refuse(name, 'a finite length of time', value)
 }
 
 function checkHost (host, name) {

@@ -38,6 +38,7 @@ const MISTAKES = [
   [() => enqueue(client, 'a', Symbol('a')), /a payload cannot be symbol/],
   [() => enqueue(client, 'a', new Map([['to', 'a']])), /a payload cannot be a Map: give Object.fromEntries\(map\)/],
   [() => enqueue(client, 'a', new Set([1])), /a payload cannot be a Set: give \[\.\.\.set\]/],
+  [() => enqueue(client, 'a', [1].values()), /a payload cannot be an iterator: give \[\.\.\.iterator\]/],
   [() => enqueueMany(client, 'a', [{}, undefined]), /a payload cannot be undefined/],
   [() => enqueueMany(client, 'a', { a: 1 }), /payloads is an array of payloads, not of type Object/],
   [() => enqueueMany(client, 'a', 'abc'), /payloads is an array of payloads, not the text 'abc'/],
@@ -94,6 +95,13 @@ const MISTAKES = [
   [() => made().handle('a', () => {}, { timeout: 0 }), /timeout is a number of milliseconds above 0, not 0/],
   [() => worker({ timeout: '1 min' }), /timeout is a number of milliseconds, not /],
   [() => worker({ lease: {} }), LENGTH],
+  [() => worker({ lease: ' Infinity' }), /lease is a finite length of time, not the text ' Infinity'/],
+  [() => worker({ lease: Infinity }), LENGTH],
+  [() => worker({ lease: -1 }), /lease is a number of milliseconds, not -1/],
+  [() => worker({ wait: Infinity }), /wait is at most 9007199254740991 milliseconds, not Infinity/],
+  [() => worker({ linger: 1e300 }), /linger is at most 9007199254740991 milliseconds, not 1e\+300/],
+  [() => worker({ disconnect: Infinity }), /disconnect is at most 9007199254740991 milliseconds, not Infinity/],
+  [() => worker({ stallTimeout: Infinity }), /stallTimeout is at most 9007199254740991 milliseconds, not Infinity/],
   [() => worker().handle({ queue: 'a', stage: ['a'] }, () => {}), /stage is a text, not an array/],
   [() => worker({ disconnect: '10 s' }), /disconnect is a number of milliseconds, not the text '10 s'/],
   [() => worker({ onUnknown: 'drop' }), /onUnknown is 'release' or 'fail', not the text 'drop'/],
@@ -129,6 +137,9 @@ const HANDLERS = [
   [() => { throw new Snooze(NaN) }, LENGTH],
   [() => () => {}, /a result cannot be function: return nothing, or null/],
   [() => new Map(), /a result cannot be a Map/],
+  [function * () { yield 1 }, /a result cannot be an iterator: a handler is no function\* and no async function\*/],
+  [async function * () { yield 1 }, /a result cannot be an iterator/],
+  [() => [1].values(), /a result cannot be an iterator/],
   [() => { throw { code: 42 } }, /^\{ code: 42 \}$/], // eslint-disable-line no-throw-literal
   [() => { throw new AggregateError([new Error('one'), new Error('two')]) }, /^AggregateError: Error: one: Error: two$/]
 ]
@@ -148,6 +159,46 @@ test('a transaction of a batch that is not awaited fails the attempts', async ()
   const handler = async (batch) => { batch.transaction((client) => client.query('SELECT pg_sleep(0.3)')) }
   await new Worker(db.config, { logger: quiet }).handleBatch('a', 3, handler).drain()
   assert.match(await db.one('SELECT error FROM queue.job($1)', [id]), /had ended: await it/)
+})
+
+test('a worker does not start with a lease that the server cannot take', async () => {
+  for (const lease of ['gibberish', '1e300 hours', '-5 minutes']) {
+    await assert.rejects(new Worker(db.config, { logger: quiet, lease }).handle('a', () => {}).drain(),
+        /the worker cannot start/)
+  }
+})
+
+test('the server takes the longest wait', async () => {
+  const id = await enqueue(db.client, 'a')
+  const said = []
+  const logger = { ...quiet, error: (_, text) => said.push(text) }
+  const own = new Worker(db.config, { logger, wait: Number.MAX_SAFE_INTEGER, concurrency: 1 })
+  own.handle('a', () => {}).on('completed', () => setImmediate(() => own.stop())) // the next claim sleeps
+  await own.serve()
+  assert.equal(await db.one('SELECT state FROM queue.job($1)', [id]), 'completed')
+  assert.deepEqual(said, [])
+})
+
+test('a batch may return promises, and one that rejects fails its job alone', async () => {
+  const ids = await enqueueMany(db.client, 'a', [1, 2, 3], { maxAttempts: 1 })
+  let hasEnded = false
+  const result = async ({ payload }) => {
+    await new Promise((resolve) => setTimeout(resolve, 100 / payload))
+    if (payload === 2) throw new Error('two')
+    if (payload === 1) hasEnded = true
+    return payload
+  }
+  await new Worker(db.config, { logger: quiet }).handleBatch('a', 3, ({ jobs }) => jobs.map(result)).drain()
+  const { rows } = await db.client.query('SELECT j.* FROM unnest($1::bigint[]) AS id, queue.job(id) AS j', [ids])
+  assert.deepEqual(rows.map(({ result, error }) => [result, error]), [[1, null], [null, 'Error: two'], [3, null]])
+  assert.ok(hasEnded)
+})
+
+test('a batch that returns too many promises fails', async () => {
+  const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+  const handler = () => [Promise.reject(new Error('one')), Promise.reject(new Error('two'))]
+  await new Worker(db.config, { logger: quiet }).handleBatch('a', 3, handler).drain()
+  assert.match(await db.one('SELECT error FROM queue.job($1)', [id]), /must return 1 results or none/)
 })
 
 test('a completion on another connection counts if it commits', async () => {
@@ -175,6 +226,41 @@ test('a completion that has rolled back can be repeated', async () => {
   }
   await new Worker(db.config, { logger: quiet }).handle('a', handler).drain()
   assert.equal(await db.one('SELECT result FROM queue.job($1)', [id]), 'again')
+})
+
+test('an end that the handler has rolled back is made again', async () => {
+  await db.client.query("SELECT queue.create('orders', stages => '{check,pack}')")
+  const logger = { ...quiet }
+  const [queues, later] = [['a', 'orders', 'a'], 3600000]
+  const other = await enqueue(db.client, 'b')
+  const ends = [(job, client) => job.complete(client, 7),
+    (job, client) => job.advance(client, { stage: 'pack', delay: later }),
+    (job, client) => job.suspend(client, { after: [other] })]
+  for (const [n, expected] of ['completed', 'scheduled', 'held'].entries()) {
+    const id = await enqueue(db.client, queues[n], {}, { maxAttempts: 1 })
+    const handler = (job) => job.transaction(async (client) => {
+      await client.query('SAVEPOINT s')
+      await ends[n](job, client)
+      await client.query('ROLLBACK TO s')
+    })
+    const events = await new Worker(db.config, { logger: quiet }).handle(queues[n], handler).drain()
+    const { rows: [{ state, result }] } = await db.client.query('SELECT state, result FROM queue.job($1)', [id])
+    assert.deepEqual([state, result], [expected, n === 0 ? 7 : null])
+    assert.deepEqual(events.map(({ kind }) => kind).filter((kind) => /lost|failed/.test(kind)), [])
+  }
+})
+
+test('a handler that fails after it has rolled back its completion fails its attempt', async () => {
+  const id = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+  await new Worker(db.config, { logger: quiet }).handle('a', async (job) => {
+    await job.transaction(async (client) => {
+      await client.query('SAVEPOINT s')
+      await job.complete(client)
+      await client.query('ROLLBACK TO s')
+    })
+    throw new Error('after')
+  }).drain()
+  assert.equal(await db.one('SELECT error FROM queue.job($1)', [id]), 'Error: after')
 })
 
 test('a middleware may end the job itself', async () => {

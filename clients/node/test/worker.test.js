@@ -10,7 +10,8 @@ const fs = require('node:fs')
 const os = require('node:os')
 const path = require('node:path')
 const { test } = require('node:test')
-const { Worker, enqueue, enqueueMany } = require('..')
+const { defaults, types } = require('pg')
+const { RetryIn, Snooze, Worker, enqueue, enqueueMany } = require('..')
 const { Gone, Link, Pool } = require('../lib/connection')
 const testing = require('../lib/testing')
 const { database, quiet, until } = require('./support')
@@ -59,18 +60,36 @@ test('middleware wraps handlers, but no handlers of batches', async () => {
   assert.deepEqual(await db.one('SELECT result FROM queue.job($1)', [job]), { outer: parent })
 })
 
-test('any thrown value fails its attempt', async () => {
+test('any thrown value fails its attempt', async (t) => {
+  t.mock.method(console, 'error', () => {}) // the log of a worker without a logger
+  const round = {}
+  round.round = round
+  let reads = 0
+  const changing = { get stack () { if (reads++) throw new Error('second'); return 'x' } }
   const odd = [undefined, null, 7, 'text', Symbol('odd'), Object.create(null),
       new AggregateError([new Error('one')], 'several'),
     { code: '42P01' }, new DOMException('gone', 'AbortError'),
     new Proxy({}, { get () { throw new Error('odd') } }), new Proxy({}, { getPrototypeOf () { throw null } }),
-    { get name () { throw new Error('odd') } }]
+    { get name () { throw new Error('odd') } }, { stack: 10n }, Object.assign(new Error('round'), { stack: round }),
+    Object.assign(new RetryIn(5), { delay: {} }), Object.assign(new Snooze(5), { delay: NaN }), changing]
   const jobs = []
   for (const n of odd.keys()) jobs.push(await enqueue(db.client, 'a', { n }, { maxAttempts: 1 }))
-  await worker().handle('a', (job) => { throw odd[job.payload.n] }).drain()
+  await new Worker(db.config, { trace: true }).handle('a', (job) => { throw odd[job.payload.n] }).drain()
   const states = await Promise.all(jobs.map(db.state))
   assert.deepEqual(states, odd.map(() => 'dead'))
+  const error = await db.one('SELECT error FROM queue.job($1)', [jobs.at(-2)])
+  assert.match(error, /cannot be used: delay is a number of milliseconds, or a text .*, not NaN/)
 })
+
+for (const [how, fail] of [['throws', () => { throw new Error('log') }],
+  ['rejects', async () => { throw new Error('log') }]]) {
+  test(`a logger that ${how} lets the attempt end`, async () => {
+    const job = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
+    const logger = { debug: fail, info: fail, warn: fail, error: fail }
+    await worker({ logger }).handle('a', () => { throw new Error('x') }).drain()
+    assert.equal(await db.one('SELECT error FROM queue.job($1)', [job]), 'Error: x')
+  })
+}
 
 test('a result whose then cannot be read fails its job', async () => {
   const job = await enqueue(db.client, 'a', {}, { maxAttempts: 1 })
@@ -87,6 +106,32 @@ test('values that a handler sets with enterWith stay in its job', async () => {
     return payload % 2 ? undefined : Promise.resolve()
   }).drain())
   assert.deepEqual(seen, ['worker', 'worker', 'worker', 'worker'])
+})
+
+test('values that a listener sets with enterWith stay in it', async () => {
+  const [tenant, seen] = [new AsyncLocalStorage(), []]
+  await enqueueMany(db.client, 'a', [1, 2, 3, 4])
+  const own = worker({ concurrency: 1 }).handle('a', ({ payload }) => {
+    seen.push(tenant.getStore())
+    return payload % 2 ? undefined : Promise.resolve()
+  })
+  for (const kind of ['connected', 'started', 'completed']) own.on(kind, () => tenant.enterWith(kind))
+  await tenant.run('worker', async () => {
+    await own.drain()
+    seen.push(tenant.getStore())
+  })
+  assert.deepEqual(seen, Array(5).fill('worker'))
+})
+
+test('whatever a listener throws, the job ends', async () => {
+  const changing = { get message () { throw new Error('odd') } }
+  const job = await enqueue(db.client, 'a')
+  const own = worker().handle('a', () => {})
+  for (const [kind, odd] of [['connected', null], ['started', undefined], ['completed', changing]]) {
+    own.on(kind, () => { throw odd })
+  }
+  await own.drain()
+  assert.equal(await db.state(job), 'completed')
 })
 
 test('a listener hears of jobs that end after it was set', async () => {
@@ -235,3 +280,34 @@ test('a timeout does not keep the process when its handler has not begun', async
   await worker({ codec, timeout: 3600000 }).handle('a', () => {}).drain()
   assert.equal(timers(), before)
 })
+
+// What the application may have changed in pg, and how it takes that back.
+const CHANGES = {
+  'parsers of types' () {
+    const oids = ['BOOL', 'FLOAT8', 'INT4', 'TEXT'].map((name) => types.builtins[name])
+    const before = oids.map((oid) => types.getTypeParser(oid))
+    for (const oid of oids) types.setTypeParser(oid, (text) => ({ text }))
+    return () => { for (const [n, oid] of oids.entries()) types.setTypeParser(oid, before[n]) }
+  },
+  'binary answers' () {
+    defaults.binary = true
+    return () => { defaults.binary = false }
+  }
+}
+
+for (const [what, change] of Object.entries(CHANGES)) {
+  test(`a worker runs jobs whatever the application has set: ${what}`, async () => {
+    const jobs = await enqueueMany(db.client, 'a', [1, 2], { maxAttempts: 1 })
+    const own = worker({ timeout: 5000 })
+      .handle('a', async (job) => {
+        await job.step('one', () => 5)
+        assert.deepEqual(await job.inputs(), [])
+        if (job.payload === 2) throw new Error('two')
+      })
+    const undo = change()
+    const events = await own.drain().finally(undo)
+    assert.deepEqual(events.filter(({ kind }) => /completed|failed/.test(kind)).map(({ kind }) => kind).sort(),
+        ['completed', 'failed'])
+    assert.deepEqual(await Promise.all(jobs.map(db.state)), ['completed', 'dead'])
+  })
+}
