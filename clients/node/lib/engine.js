@@ -308,8 +308,8 @@ class Engine extends Claimer {
   }
 }
 
-// Returns what a handler of batches has returned for each of its jobs, as promises, none of which is pending. The
-// handler may have returned promises itself. They all have to end: none works on when its job runs again.
+// Returns a settled promise for each job of a batch, with what its handler has returned for the job. The handler may
+// have returned promises itself. All promises end first, so no promise works on when its job runs again.
 async function resultsOf (length, result) {
   if (result === undefined || result === null) return []
   if (Array.isArray(result)) {
