@@ -32,9 +32,11 @@ fn attempts_that_end_while_the_logs_are_counted_are_counted_once() {
 #[test]
 fn a_claim_before_the_first_commit_of_its_lane_is_counted_counts() {
     let (database, mut client) = Database::without_worker().with_queue("q", "");
+    client.run("SELECT queue.maintain()");
     let held = hold(&database.name, "commit.visible", "SELECT queue.enqueue('q') FROM generate_series(1, 5)");
     let id = client.claim("q");
     assert_eq!(release(held), "");
+    assert!(client.is_counted());
     client.check();
     client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
     client.check();
